@@ -1,0 +1,1 @@
+"""Sparsity, Reproduced: five papers on smaller neural networks, rebuilt from their equations."""
