@@ -1,0 +1,1 @@
+"""How sparse tensors are kept and multiplied."""

@@ -1,0 +1,47 @@
+"""How many bits a matrix takes in each format, from the format's definition.
+
+A matrix [rows, columns] holds `kept` nonzero values of `value_bits` each; the rest of a format is metadata: whatever
+it needs to say where the values are.
+"""
+
+from __future__ import annotations
+
+from lib.errors import BadInput
+
+FORMATS = ("dense", "coo", "csr", "bitmap", "two_four")
+
+
+def value_bits_stored(form: str, rows: int, columns: int, kept: int, value_bits: int) -> int:
+    """Bits of the values a format stores: all of them (dense), half of them (2:4), or those kept."""
+    stored = {"dense": rows * columns, "two_four": rows * columns // 2}.get(form, kept)
+    return stored * value_bits
+
+
+def metadata_bits(form: str, rows: int, columns: int, kept: int, index_bits: int = 16, pointer_bits: int = 32) -> int:
+    """Bits that say where the stored values are.
+
+    coo: a row and a column index a value. csr: a column index a value and a pointer a row (and one more). bitmap: one
+    bit for each place of the matrix. two_four: 2 bits a stored value, its place among four (paper 2, section 3.1).
+
+    Raises:
+        BadInput: an unknown format, columns that 4 does not divide (2:4), or more values than places.
+    """
+    if form not in FORMATS:
+        raise BadInput(f"format {form!r}: known are {', '.join(FORMATS)}")
+    if not 0 <= kept <= rows * columns:
+        raise BadInput(f"{kept} kept values do not fit a {rows} x {columns} matrix")
+    if form == "two_four" and columns % 4:
+        raise BadInput(f"2:4 needs columns in multiples of 4, these are {columns}")
+    return {
+        "dense": 0,
+        "coo": kept * 2 * index_bits,
+        "csr": kept * index_bits + (rows + 1) * pointer_bits,
+        "bitmap": rows * columns,
+        "two_four": rows * columns // 2 * 2,
+    }[form]
+
+
+def bits(form: str, rows: int, columns: int, kept: int, value_bits: int, index_bits: int = 16) -> int:
+    """Bits of the whole matrix, values and metadata."""
+    metadata = metadata_bits(form, rows, columns, kept, index_bits)
+    return value_bits_stored(form, rows, columns, kept, value_bits) + metadata

@@ -1,0 +1,1 @@
+"""Networks, one module a family."""

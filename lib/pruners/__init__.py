@@ -1,0 +1,34 @@
+"""Pruning as a score x a pattern x a schedule.
+
+    scores = pruners.magnitude(model)                        # what matters
+    masks = pruners.unstructured(scores, sparsity=0.95)      # what may go
+    pruners.attach(model, masks)                             # stays zero through any optimizer
+
+Any score goes with any pattern, and a schedule says when and how much.
+"""
+
+from lib.pruners.layers import LayerRule, Prunable, Scores, layer_rule, prunable
+from lib.pruners.masks import attach, attached, detach, report, sparsity
+from lib.pruners.patterns import n_of_m, unstructured
+from lib.pruners.schedules import Gradual, Once
+from lib.pruners.scores import magnitude, random, snip
+
+__all__ = [
+    "Gradual",
+    "LayerRule",
+    "Once",
+    "Prunable",
+    "Scores",
+    "attach",
+    "attached",
+    "detach",
+    "layer_rule",
+    "magnitude",
+    "n_of_m",
+    "prunable",
+    "random",
+    "report",
+    "snip",
+    "sparsity",
+    "unstructured",
+]

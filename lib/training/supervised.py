@@ -1,0 +1,233 @@
+"""One loop for every network that learns labels: SGD with momentum, warm-up, cosine; stop it and go on anywhere."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import monotonic
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from tqdm import tqdm
+
+from lib.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Training:
+    """Settings of one training session.
+
+    Attributes:
+        epochs: passes over the training data.
+        batch: examples a step; the last batch of an epoch may be smaller.
+        learning_rate: peak, reached after the warm-up and lowered to zero along a cosine.
+        warmup: epochs of linear warm-up.
+        momentum, weight_decay: of SGD (Nesterov).
+        augment: "none", or "crop_flip" (4 pixels of padding, random crop, random mirror image: CIFAR's standard).
+        precision: "float32", or "bfloat16" for autocast.
+    """
+
+    epochs: int
+    batch: int
+    learning_rate: float
+    warmup: float = 1.0
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    augment: str = "none"
+    precision: str = "float32"
+
+    def __post_init__(self):
+        if self.epochs < 1 or self.batch < 1:
+            raise BadInput(f"training: epochs={self.epochs} and batch={self.batch} must be at least 1")
+        if self.augment not in ("none", "crop_flip"):
+            raise BadInput(f"training: augment={self.augment!r}: known are none, crop_flip")
+        if self.precision not in ("float32", "bfloat16"):
+            raise BadInput(f"training: precision={self.precision!r}: known are float32, bfloat16")
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Inputs and labels on the device they are trained on, and how to scale the inputs.
+
+    Attributes:
+        train_inputs, test_inputs: [N, ...], as stored (images stay uint8 until a batch is drawn).
+        train_labels, test_labels: [N] int64.
+        mean, std: of the training inputs, per channel (images) or feature; the batch becomes (x - mean) / std.
+    """
+
+    train_inputs: Tensor
+    train_labels: Tensor
+    test_inputs: Tensor
+    test_labels: Tensor
+    mean: Tensor
+    std: Tensor
+
+    @classmethod
+    def of(cls, data, device: str = "cpu") -> Examples:
+        """From a `lib.data` data set: arrays named train_inputs, train_labels, test_inputs, test_labels."""
+        train = np.asarray(data.train_inputs)
+        axes = (0, *range(2, train.ndim))
+        mean = train.mean(axes, dtype=np.float64, keepdims=True)
+        std = train.std(axes, dtype=np.float64, keepdims=True)
+        put = lambda array: torch.from_numpy(np.array(array)).to(device)  # noqa: E731 (np.array copies a read-only map)
+        return cls(
+            put(train), put(data.train_labels), put(data.test_inputs), put(data.test_labels),
+            put(mean.astype(np.float32)), put(std.astype(np.float32)),
+        )  # fmt: skip
+
+    def scaled(self, inputs: Tensor) -> Tensor:
+        """What the network sees of these inputs; images in channels-last layout, in which convolutions run fastest."""
+        scaled = (inputs.float() - self.mean) / self.std
+        return scaled.to(memory_format=torch.channels_last) if scaled.dim() == 4 else scaled
+
+
+def seed_of(*parts: int) -> int:
+    """One seed from several numbers, such as (seed, session, epoch); other numbers give an independent stream."""
+    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> 1)
+
+
+def train(
+    model: nn.Module,
+    examples: Examples,
+    settings: Training,
+    seed: int,
+    session: int = 0,
+    state: Path | None = None,
+    save_seconds: float = 20.0,
+    advance: Callable[[], None] = lambda: None,
+    progress: bool = False,
+) -> list[dict]:
+    """Train the model in place and say after each epoch how it does on the test data.
+
+    All randomness of an epoch (order, augmentation, dropout) is drawn from (seed, session, epoch). So two models see
+    the same batches, and a session that was stopped goes on with the same numbers (bit for bit on a CPU with the same
+    number of threads).
+
+    Args:
+        seed: of the run.
+        session: which of the run's training sessions this is; each has its own order of batches.
+        state: where to keep the session. When the file is there the session goes on from it, and one that was
+            finished only loads its weights.
+        save_seconds: save at most this often; the last epoch always is saved, and so is one at which `advance` raises.
+        advance: called after each epoch; may raise to stop.
+        progress: show a progress bar of epochs.
+
+    Returns:
+        One row an epoch: epoch (from 1), loss (mean over the epoch's training examples), accuracy (test, percent).
+    """
+    model.to(examples.mean.device)
+    if examples.train_inputs.dim() == 4:  # images: the layout in which convolutions run fastest
+        model.to(memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(
+        model.parameters(),
+        settings.learning_rate,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+        nesterov=settings.momentum > 0,
+    )
+    identity = {**asdict(settings), "seed": seed, "session": session}
+    rows = _load(state, identity, model, optimizer)
+    for _ in rows:
+        advance()
+    saved = monotonic()
+    epochs = range(len(rows), settings.epochs)
+    for epoch in tqdm(epochs, initial=len(rows), total=settings.epochs, disable=not progress):
+        loss = _epoch(model, optimizer, examples, settings, epoch, seed_of(seed, session, epoch))
+        if not math.isfinite(loss):
+            raise FloatingPointError(f"the loss is {loss} in epoch {epoch + 1}: training diverged; lower the rate")
+        rows.append({"epoch": epoch + 1, "loss": loss, "accuracy": accuracy(model, examples, settings.precision)})
+        keep = state is not None and (epoch + 1 == settings.epochs or monotonic() - saved >= save_seconds)
+        try:
+            advance()
+        except BaseException:
+            keep = state is not None
+            raise
+        finally:
+            if keep:
+                _save(state, identity, model, optimizer, rows)
+                saved = monotonic()
+    return rows
+
+
+def accuracy(model: nn.Module, examples: Examples, precision: str = "float32", batch: int = 1000) -> float:
+    """Share of the test examples whose largest logit is their label, in percent."""
+    model.eval()
+    right = 0
+    with torch.no_grad(), _autocast(examples, precision):
+        for inputs, labels in zip(examples.test_inputs.split(batch), examples.test_labels.split(batch), strict=True):
+            right += int((model(examples.scaled(inputs)).argmax(1) == labels).sum())
+    return 100 * right / len(examples.test_labels)
+
+
+def _epoch(
+    model: nn.Module, optimizer: torch.optim.SGD, examples: Examples, settings: Training, epoch: int, seed: int
+) -> float:
+    """One pass over the training data; the mean loss."""
+    model.train()
+    torch.manual_seed(seed)  # dropout, where a model has it
+    draw = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(examples.train_labels), generator=draw).to(examples.train_labels.device)
+    batches = order.split(settings.batch)
+    total = torch.zeros((), device=order.device)
+    for step, chosen in enumerate(batches):
+        rate = learning_rate(settings, epoch + step / len(batches))
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        inputs, labels = examples.scaled(examples.train_inputs[chosen]), examples.train_labels[chosen]
+        if settings.augment == "crop_flip":
+            inputs = crop_flip(inputs, draw)
+        with _autocast(examples, settings.precision):
+            loss = F.cross_entropy(model(inputs), labels)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        total += loss.detach() * len(chosen)
+    return float(total) / len(order)
+
+
+def learning_rate(settings: Training, epochs: float) -> float:
+    """The rate after so many epochs (a fraction counts): linear warm-up times half a cosine."""
+    warm = min(1.0, (epochs + 1e-3) / settings.warmup) if settings.warmup > 0 else 1.0
+    return settings.learning_rate * warm * 0.5 * (1 + math.cos(math.pi * epochs / settings.epochs))
+
+
+def crop_flip(images: Tensor, draw: torch.Generator, pad: int = 4) -> Tensor:
+    """Shift each image by up to `pad` pixels (zeros come in) and mirror half of them. [N, C, H, W] -> the same."""
+    count, _, height, width = images.shape
+    down, right = torch.randint(0, 2 * pad + 1, (2, count, 1), generator=draw).to(images.device)
+    mirror = (torch.rand(count, 1, generator=draw) < 0.5).to(images.device)
+    rows = down + torch.arange(height, device=images.device)
+    columns = torch.arange(width, device=images.device).expand(count, -1)
+    columns = right + torch.where(mirror, width - 1 - columns, columns)
+    padded = F.pad(images, (pad, pad, pad, pad))
+    which = torch.arange(count, device=images.device)
+    return padded[which[:, None, None], :, rows[:, :, None], columns[:, None, :]].movedim(-1, 1)
+
+
+def _autocast(examples: Examples, precision: str) -> torch.autocast:
+    return torch.autocast(examples.mean.device.type, torch.bfloat16, enabled=precision == "bfloat16")
+
+
+def _save(state: Path, identity: dict, model: nn.Module, optimizer: torch.optim.SGD, rows: list[dict]) -> None:
+    state.parent.mkdir(parents=True, exist_ok=True)
+    part = state.with_name(f"{state.name}.{os.getpid()}.part")
+    content = {"identity": identity, "model": model.state_dict(), "optimizer": optimizer.state_dict(), "rows": rows}
+    torch.save(content, part)
+    part.replace(state)
+
+
+def _load(state: Path | None, identity: dict, model: nn.Module, optimizer: torch.optim.SGD) -> list[dict]:
+    if state is None or not state.exists():
+        return []
+    content = torch.load(state, weights_only=True)
+    if content["identity"] != identity:
+        differ = [name for name in identity if content["identity"].get(name) != identity[name]]
+        raise BadInput(f"{state} is a session with other settings ({', '.join(differ)}): move it away to start anew")
+    model.load_state_dict(content["model"])
+    optimizer.load_state_dict(content["optimizer"])
+    return content["rows"]
