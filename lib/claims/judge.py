@@ -1,0 +1,91 @@
+"""From runs to verdicts. Reads run files only; trains nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from lib import paths
+from lib.claims.papers import Claim, Paper
+from lib.errors import BadInput
+from lib.evaluation import accuracy, memory
+from lib.evaluation.statistics import NOT_RUN, Interval, interval, together, verdict
+
+MEASURES = {"accuracy": accuracy, "memory": memory}
+COLUMNS = ["id", "paper", "where", "says", "printed", "measured", "low", "high", "seeds", "data", "verdict", "why"]
+
+
+def judge(papers: list[Paper], scale: str, results: Path = paths.RESULTS) -> pd.DataFrame:
+    """One row a claim, in the order of the papers, columns COLUMNS; nothing measured is empty."""
+    rows = []
+    for paper in papers:
+        for claim in paper.claims:
+            head = {"id": claim.id, "paper": paper.paper, "where": claim.where, "says": claim.says}
+            rows.append(head | {"printed": claim.printed} | _judged(claim, paper, scale, results))
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def measure(claim: Claim, runs: pd.DataFrame | None) -> float | Mapping[str, Mapping[int, float]]:
+    """What the claim's function says: one exact number, or for each cell one number a seed."""
+    module, _, name = claim.measure["function"].partition(".")
+    function = getattr(MEASURES.get(module), name, None)
+    if function is None:
+        raise BadInput(f"claim {claim.id}: no measure {claim.measure['function']!r} in lib/evaluation")
+    arguments = {k: v for k, v in claim.measure.items() if k not in ("function", "run")}
+    try:
+        return function(**arguments) if runs is None else function(runs, **arguments)
+    except TypeError as error:
+        raise BadInput(f"claim {claim.id}: {error}") from error
+
+
+def _judged(claim: Claim, paper: Paper, scale: str, results: Path) -> dict:
+    if claim.not_run:
+        return _not_run(claim.not_run)
+    experiment = claim.measure.get("run")
+    if experiment is None:
+        value = measure(claim, None)
+        exact = Interval(value, value, value, 0)
+        return _numbers(exact) | {"data": "", "verdict": verdict(exact, claim.holds_if), "why": "arithmetic, exact"}
+    path = results / scale / "runs" / f"{experiment}.csv"
+    if not path.exists():
+        return _not_run(f"no runs of {experiment} at this scale")
+    runs = pd.read_csv(path)
+    used = sorted(set(runs.data))
+    foreign = [name for name in used if name not in paper.data]
+    data = ", ".join(f"{name} (stand-in)" if name in foreign else name for name in used)
+    if claim.kind == "number" and foreign:
+        return _not_run(f"an absolute number needs {' or '.join(paper.data)}, this scale has {', '.join(used)}")
+    cells = {cell: interval(list(seeds.values())) for cell, seeds in measure(claim, runs).items()}
+    if not cells:
+        return _not_run(f"the runs of {experiment} at this scale hold nothing to measure it on")
+    verdicts = {cell: verdict(measured, claim.holds_if) for cell, measured in cells.items()}
+    worst = cells[min(cells, key=lambda cell: _margin(cells[cell], claim.holds_if))]
+    why = "; ".join(f"{cell}: {_text(cells[cell])}, {verdicts[cell]}" for cell in cells)
+    return _numbers(worst) | {"data": data, "verdict": together(list(verdicts.values())), "why": why}
+
+
+def _margin(measured: Interval, criterion: Mapping[str, object]) -> float:
+    """How far the interval's worse end is inside the criterion; the smallest margin is the cell that is shown."""
+    kind, bound = next(iter(criterion.items()))
+    if kind == "between":
+        return min(measured.low - bound[0], bound[1] - measured.high)
+    return measured.low - bound if kind in ("at_least", "above") else bound - measured.high
+
+
+def _numbers(measured: Interval) -> dict:
+    # adding 0.0 turns a rounded -0.0 into 0.0
+    value, low, high = (round(x, 4) + 0.0 for x in (measured.value, measured.low, measured.high))
+    return {"measured": value, "low": low, "high": high, "seeds": measured.seeds}
+
+
+def _text(measured: Interval) -> str:
+    numbers = _numbers(measured)
+    if measured.seeds == 1:
+        return f"{numbers['measured']:.4g} (one seed: no interval)"
+    return f"{numbers['measured']:.4g} [{numbers['low']:.4g}, {numbers['high']:.4g}], {measured.seeds} seeds"
+
+
+def _not_run(why: str) -> dict:
+    return {"measured": "", "low": "", "high": "", "seeds": "", "data": "", "verdict": NOT_RUN, "why": why}

@@ -1,0 +1,87 @@
+"""The papers: lib/papers/*.yaml, read and checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from lib import paths
+from lib.errors import BadInput
+from lib.evaluation.statistics import check_criterion
+from lib.settings import build
+
+KINDS = ("relation", "number")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim of a paper.
+
+    Attributes:
+        where: section, table or figure.
+        says: the claim in our words; printed: the number or words the paper gives.
+        measure: {function: "module.name" in lib/evaluation, run: experiment (left out for pure arithmetic), and the
+            function's other arguments}.
+        holds_if: the criterion (`lib.evaluation.statistics.check_criterion`).
+        kind: "relation" (this above that, kept within so much) can be judged on stand-in data; "number" (an absolute
+            value) only on the paper's own.
+        not_run: why there is no measure; then measure and holds_if are left out.
+    """
+
+    id: str
+    where: str
+    says: str
+    printed: str
+    kind: str
+    measure: dict = field(default_factory=dict)
+    holds_if: dict = field(default_factory=dict)
+    not_run: str = ""
+
+    def __post_init__(self):
+        if self.kind not in KINDS:
+            raise BadInput(f"claim {self.id}: kind {self.kind!r}: known are {', '.join(KINDS)}")
+        if self.not_run:
+            if self.measure or self.holds_if:
+                raise BadInput(f"claim {self.id}: not_run says there is no measure, yet there is one")
+            return
+        if "function" not in self.measure:
+            raise BadInput(f"claim {self.id}: measure needs a function, or not_run a reason")
+        try:
+            check_criterion(self.holds_if)
+        except BadInput as error:
+            raise BadInput(f"claim {self.id}: {error}") from error
+
+
+@dataclass(frozen=True)
+class Paper:
+    """One paper: what it is, what it claims, and which data it used (any other is a stand-in)."""
+
+    paper: int
+    title: str
+    authors: str
+    year: int
+    address: str
+    data: tuple[str, ...]
+    claims: tuple[Claim, ...]
+
+
+def read(folder: Path = paths.PAPERS) -> list[Paper]:
+    """All papers, by their number.
+
+    Raises:
+        BadInput: a file that is not as `Paper` says, or two claims with one id.
+    """
+    papers = []
+    for path in sorted(folder.glob("*.yaml")):
+        try:
+            content = yaml.safe_load(path.read_text())
+        except yaml.YAMLError as error:
+            raise BadInput(f"{path.name} is not YAML: {' '.join(str(error).split())}") from error
+        papers.append(build(Paper, content, path.name))
+    ids = [claim.id for paper in papers for claim in paper.claims]
+    twice = sorted({name for name in ids if ids.count(name) > 1})
+    if twice:
+        raise BadInput(f"claim {twice[0]} stands twice in {folder.name}/")
+    return sorted(papers, key=lambda paper: paper.paper)

@@ -1,0 +1,260 @@
+"""Public data from its publisher, or from a folder, to checked arrays: what every kind of data shares.
+
+`registry.toml` says for each set where it comes from, on what terms, and the checksum of every file. A kind of data
+(`lib.data.vision`, ...) brings only the function that turns the publisher's bytes into arrays; `prepare` does the rest:
+look in data/, else in COMPANION_DATA, else download; check; convert; write.
+
+Nothing is used unchecked. The publisher's files are checked in memory, so the bytes that were checked are the bytes
+that are read; an array is hashed before its first use in a process, and again if its file changes.
+Nothing half-written is ever found under its own name (`whole`), and nothing that was found is deleted or overwritten.
+"""
+
+import hashlib
+import io
+import os
+import secrets
+import tarfile
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import pooch
+
+from lib import paths
+from lib.errors import BadInput
+
+REGISTRY = Path(__file__).with_name("registry.toml")
+VARIABLE = "COMPANION_DATA"
+PART = ".part"  # how an unfinished file's name ends; DVC ignores these (.dvcignore)
+
+Reader = Callable[[Mapping[str, bytes]], Mapping[str, np.ndarray]]
+
+
+def download(address: str, file: BinaryIO) -> None:
+    """Write what `address` holds to `file`, with a progress bar. OSError when there is no way to get it."""
+    # requests gives up on a silent host after 10 s, on a stalled transfer after 60 s
+    pooch.HTTPDownloader(progressbar=True, chunk_size=1 << 16, timeout=(10, 60))(address, file, None)
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where things are read and written; the defaults are the project's own."""
+
+    data: Path = paths.DATA
+    downloads: Path = paths.DOWNLOADS
+    registry: Path = REGISTRY
+    download: Callable[[str, BinaryIO], None] = download
+
+
+PROJECT = Places()
+
+
+@dataclass(frozen=True)
+class Source:
+    """One set of the registry; registry.toml says what each field means."""
+
+    name: str
+    title: str
+    kind: str
+    address: str
+    terms: str
+    cite: str
+    bytes: int
+    locked: bool
+    files: Mapping[str, list[str]]
+    arrays: Mapping[str, str]
+    archive: str = ""
+    archive_hash: str = ""
+
+    def remote(self) -> dict[str, list[str]]:
+        """What is downloaded, {name below .downloads/: accepted checksums}: the archive, or else each file."""
+        return {self.archive: [self.archive_hash]} if self.archive else dict(self.files)
+
+    def lacking(self, folder: Path) -> list[str]:
+        """The files of the set that `folder` lacks; none if it holds them all, loose or as the archive."""
+        if self.archive and (folder / self.archive).is_file():
+            return []
+        return [name for name in self.files if not (folder / name).is_file()]
+
+
+def registry(path: Path = REGISTRY) -> dict[str, Source]:
+    """The sets of the registry, {name: Source}."""
+    entries = tomllib.loads(path.read_text(encoding="utf-8"))
+    for entry in entries.values():
+        entry["files"] = {name: [h] if isinstance(h, str) else h for name, h in entry["files"].items()}
+    return {name: Source(name=name, **entry) for name, entry in entries.items()}
+
+
+def pick(name: str, path: Path = REGISTRY) -> Source:
+    """The set called `name`. BadInput, with the names there are, when there is none."""
+    known = registry(path)
+    if name not in known:
+        raise BadInput(f"no public data set called {name!r}; there are: {', '.join(known)}")
+    return known[name]
+
+
+def check(what: str, accepted: list[str], digest: Callable[[str], str], remedy: str) -> None:
+    """Pass if one of the `accepted` checksums ("<sha256>" or "<algorithm>:<hex>") is what `digest(algorithm)` gives.
+
+    BadInput otherwise; the line names `what`, both checksums and the `remedy`.
+    """
+    pairs = [("sha256", h) if ":" not in h else tuple(h.split(":", 1)) for h in accepted]
+    found = {algorithm: digest(algorithm) for algorithm, _ in pairs}
+    if all(found[algorithm] != wanted for algorithm, wanted in pairs):
+        expected = " or ".join(f"{algorithm} {wanted}" for algorithm, wanted in pairs)
+        actual = ", ".join(f"{algorithm} {value}" for algorithm, value in found.items())
+        raise BadInput(f"{what} is altered or truncated: expected {expected}, found {actual}; {remedy}")
+
+
+MOVE_AWAY = "move it away and run `make data`"
+
+
+def check_bytes(path: Path, content: bytes, accepted: list[str]) -> None:
+    """`check` for a file of the publisher that is in memory; `path` only names it."""
+    check(str(path), accepted, lambda algorithm: hashlib.new(algorithm, content).hexdigest(), MOVE_AWAY)
+
+
+@lru_cache(maxsize=256)
+def _file_digest(path: Path, algorithm: str, size: int, modified: int, inode: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, algorithm).hexdigest()
+
+
+def file_digest(path: Path, algorithm: str) -> str:
+    """Checksum of a file in hexadecimal, computed once a process unless size, time or inode of the file change."""
+    stat = path.stat()
+    return _file_digest(path, algorithm, stat.st_size, 0, 0)
+
+
+def open_digest(file: BinaryIO, algorithm: str) -> str:
+    """Checksum in hexadecimal of a file that is open for reading and writing."""
+    file.seek(0)
+    return hashlib.file_digest(file, algorithm).hexdigest()
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[BinaryIO]:
+    """A new binary file (readable too) that appears under its name when the block ends well, complete and on disk.
+
+    If the block raises, nothing remains; if the process is killed, a `.<name>.<random>.part` remains that nobody reads
+    and anybody may delete. Two processes may write the same file at once: each writes its own part, the last stays.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PART}")
+    try:
+        with part.open("x+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def companion() -> Path | None:
+    """The folder that COMPANION_DATA names, None when it is not set. BadInput when there is no such folder."""
+    value = os.environ.get(VARIABLE)
+    if not value:
+        return None
+    if not Path(value).is_dir():
+        raise BadInput(f"{VARIABLE} names {value}, which is not a folder; name one that exists, or unset it")
+    return Path(value)
+
+
+def read_files(source: Source, folder: Path) -> dict[str, bytes]:
+    """The publisher's files of a set from a folder that lacks none, {name: content}, each checked.
+
+    Loose files are taken before the archive. BadInput names the file that is altered, or missing in the archive.
+    """
+    loose = {name: folder / name for name in source.files}
+    if all(path.is_file() for path in loose.values()):
+        contents = {name: path.read_bytes() for name, path in loose.items()}
+    else:
+        packed = folder / source.archive
+        content = packed.read_bytes()
+        check_bytes(packed, content, [source.archive_hash])
+        with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+            contents = {member.name: tar.extractfile(member).read() for member in tar if member.name in loose}
+    for name, accepted in source.files.items():
+        if name not in contents:
+            raise BadInput(f"{packed} does not hold {name}; {MOVE_AWAY}")
+        check_bytes(loose[name], contents[name], accepted)
+    return contents
+
+
+def fetch(source: Source, places: Places, tried: str) -> None:
+    """Download what .downloads/ lacks of a set, each file whole and checked or not at all.
+
+    BadInput, one line with the file, its address and COMPANION_DATA (`tried` says what became of that), without a
+    network; and when the publisher sends something else than the registry expects.
+    """
+    for name, accepted in source.remote().items():
+        target = places.downloads / name
+        if target.exists():
+            continue  # checked when it is read
+        address = source.address + Path(name).name
+        try:
+            with whole(target) as file:
+                places.download(address, file)
+                check(f"what {address} sent", accepted, partial(open_digest, file), "nothing was kept")
+        except OSError as error:
+            # the text of a failed connection is a page of wrapped errors: its type says as much
+            reason = type(error).__name__ if len(str(error)) > 80 else " ".join(str(error).split())
+            raise BadInput(
+                f"{name} could not be downloaded from {address} ({reason}) and {tried}; "
+                f"set {VARIABLE} to a folder that holds the publisher's files"
+            ) from error
+
+
+def publisher_files(source: Source, places: Places = PROJECT) -> tuple[dict[str, bytes], str]:
+    """The publisher's files of a set, checked, {name: content}, and a few words on where they came from."""
+    folder, tried = companion(), f"{VARIABLE} is not set"
+    if folder:
+        lacking = source.lacking(folder)
+        if not lacking:
+            return read_files(source, folder), VARIABLE
+        more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+        tried = f"{VARIABLE}={folder} lacks {lacking[0]}{more}"
+    if source.lacking(places.downloads):
+        fetch(source, places, tried)
+    return read_files(source, places.downloads), source.address + (f" ({tried})" if folder else "")
+
+
+def prepare(name: str, read: Reader, places: Places = PROJECT) -> tuple[dict[str, Path], str]:
+    """The arrays of a set as checked files, {array: data/<name>/<array>.npy}, and where they came from.
+
+    `read` turns the publisher's files {name: content} into the arrays the registry lists; it is called only when one
+    is missing. Arrays whose checksum the registry does not know are not checked.
+    BadInput: no such set, an altered or truncated file, COMPANION_DATA that is no folder, no network.
+    """
+    source = pick(name, places.registry)
+    files = {array: places.data / name / f"{array}.npy" for array in source.arrays}
+    known = {array: [digest] for array, digest in source.arrays.items() if digest != "unknown"}
+    missing = [array for array, path in files.items() if not path.exists()]
+    for array in known:
+        if array not in missing:
+            check(str(files[array]), known[array], partial(file_digest, files[array]), MOVE_AWAY)
+    if not missing:
+        return files, "data/"
+    contents, origin = publisher_files(source, places)
+    arrays = read(contents)
+    for array in missing:
+        with whole(files[array]) as file:
+            np.lib.format.write_array(file, np.ascontiguousarray(arrays[array]), version=(1, 0), allow_pickle=False)
+            if array in known:
+                what = f"the conversion to {files[array]}"
+                check(what, known[array], partial(open_digest, file), "nothing was kept")
+    return files, origin
+
+
+def open_array(path: Path) -> np.ndarray:
+    """A .npy file as a read-only memory map. BadInput when it is no whole array."""
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise BadInput(f"{path} is no whole .npy array ({error}); {MOVE_AWAY}") from error

@@ -1,0 +1,1 @@
+"""What is measured on finished runs: pure functions from rows to numbers."""

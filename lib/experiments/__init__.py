@@ -1,0 +1,1 @@
+"""One module an experiment: its settings, its grid, and what one run does."""

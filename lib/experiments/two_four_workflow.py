@@ -1,0 +1,150 @@
+"""The 2:4 workflow of paper 2, section 4.1: train, prune, retrain; with the controls it needs.
+
+One configuration is one network, one data set and one seed, trained into all its variants:
+
+    dense         the first training session
+    pruned        the dense weights with 2 of every 4 removed by magnitude, not trained further
+    retrained     pruned, then the session repeated with the same schedule and a new optimizer: the workflow
+    dense_twice   the dense network given the second session too, the fair rival of retrained
+    fresh         the same mask on a new initialisation, one session: is it the mask or the weights that matter?
+    unstructured  half of the same layers' weights removed one by one, then retrained: what the pattern costs
+    random        as retrained, but chance chooses the two of four: does the score matter at all?
+    gradient      as retrained, but |weight x gradient| chooses (section 4.1 names gradients as another metric)
+
+`epoch` counts all epochs a network has been trained, so retrained goes from E + 1 to 2 E.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lib import pruners
+from lib.data import vision
+from lib.errors import BadInput
+from lib.evaluation.sizes import flops
+from lib.jobs import Job
+from lib.models import lenet, resnet
+from lib.training.supervised import Examples, Training, accuracy, seed_of, train
+
+NETWORKS: dict[str, Callable[[], nn.Module]] = {
+    "lenet5": lenet.lenet5,
+    "small_lenet": lenet.small_lenet,
+    "resnet20": resnet.resnet20,
+    "small_resnet": resnet.small_resnet,
+}
+GRADIENT_EXAMPLES = 1024  # training examples behind the gradient score
+
+KEYS = ("data", "network", "seed")
+INDEX = ("data", "network", "variant", "seed", "epoch")
+COLUMNS = (*INDEX, "accuracy", "sparsity", "flops")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One network on one data set.
+
+    Attributes:
+        seeds: how many seeds, from 0.
+        control_seeds: how many of them also train the controls fresh, unstructured, random and gradient.
+    """
+
+    data: str
+    network: str
+    seeds: int
+    control_seeds: int
+    training: Training
+
+    def __post_init__(self):
+        if self.network not in NETWORKS:
+            raise BadInput(f"network {self.network!r}: known are {', '.join(NETWORKS)}")
+        if self.data not in (known := (*vision.MADE, *vision.PUBLIC)):
+            raise BadInput(f"data {self.data!r}: known are {', '.join(known)}")
+
+
+@dataclass(frozen=True)
+class Settings:
+    tasks: tuple[Task, ...]
+
+
+def configurations(settings: Settings) -> list[dict]:
+    """The grid: a seed of a task each, with everything `run` needs."""
+    return [
+        {
+            "data": task.data,
+            "network": task.network,
+            "seed": seed,
+            "controls": seed < task.control_seeds,
+            "training": asdict(task.training),
+        }
+        for task in settings.tasks
+        for seed in range(task.seeds)
+    ]
+
+
+def units(configuration: dict) -> int:
+    """Epochs of training in one configuration."""
+    return configuration["training"]["epochs"] * (7 if configuration["controls"] else 3)
+
+
+def run(configuration: dict, job: Job) -> list[dict]:
+    """Train all variants of one configuration; one row a variant and epoch."""
+    seed, settings = configuration["seed"], Training(**configuration["training"])
+    examples = Examples.of(vision.load(configuration["data"]), job.device)
+    shape = tuple(examples.train_inputs.shape[1:])
+    build = NETWORKS[configuration["network"]]
+    rows: list[dict] = []
+
+    def record(variant: str, model: nn.Module, accuracies: list[float], first: int) -> None:
+        """The rows of consecutive epochs; masks do not change within a session, so sizes are the same in all."""
+        key = {"data": configuration["data"], "network": configuration["network"], "variant": variant, "seed": seed}
+        sizes = {"sparsity": pruners.sparsity(model), "flops": flops(model, shape)}
+        rows.extend({**key, "epoch": first + i, "accuracy": a, **sizes} for i, a in enumerate(accuracies))
+
+    def session(variant: str, model: nn.Module, number: int, before: int) -> None:
+        state = None if job.folder is None else job.folder / f"{variant}.pt"
+        history = train(model, examples, settings, seed, number, state, advance=lambda: job.advance(variant))
+        record(variant, model, [row["accuracy"] for row in history], before + 1)
+
+    def again(variant: str, masks: dict[str, Tensor]) -> None:
+        model = copy.deepcopy(dense)
+        pruners.attach(model, masks)
+        session(variant, model, number=1, before=settings.epochs)
+
+    torch.manual_seed(seed_of(seed))
+    dense = build()
+    session("dense", dense, number=0, before=0)
+
+    eligible = [rule.name for rule in pruners.layer_rule(dense) if rule.pruned]
+    magnitude = pruners.magnitude(dense).only(eligible)
+    masks = pruners.n_of_m(magnitude, 2, 4)
+    pruned = copy.deepcopy(dense)
+    pruners.attach(pruned, masks)
+    record("pruned", pruned, [accuracy(pruned, examples, settings.precision)], settings.epochs)
+
+    again("retrained", masks)
+    again("dense_twice", {})
+    if configuration["controls"]:
+        torch.manual_seed(seed_of(seed, 1))
+        fresh = build()
+        pruners.attach(fresh, masks)
+        session("fresh", fresh, number=1, before=0)
+        again("unstructured", pruners.unstructured(magnitude, 0.5))
+        again("random", pruners.n_of_m(pruners.random(dense, seed).only(eligible), 2, 4))
+        gradient = pruners.snip(dense, lambda model: training_loss(model, examples, seed))
+        again("gradient", pruners.n_of_m(gradient.only(eligible), 2, 4))
+    return rows
+
+
+def training_loss(model: nn.Module, examples: Examples, seed: int) -> Tensor:
+    """Mean loss of the network as it will be used (evaluation mode) on some training examples, the same for a seed."""
+    model.eval()
+    draw = torch.Generator().manual_seed(seed_of(seed, 2))
+    chosen = torch.randperm(len(examples.train_labels), generator=draw)[:GRADIENT_EXAMPLES]
+    chosen = chosen.to(examples.train_labels.device)
+    return F.cross_entropy(model(examples.scaled(examples.train_inputs[chosen])), examples.train_labels[chosen])

@@ -1,0 +1,50 @@
+"""What a run is given by whoever started it: a device, a folder to keep unfinished work in, a way to report."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+class Stopped(Exception):
+    """The time given to the sweep is over; what the run has kept in its folder lets it go on later."""
+
+
+@dataclass
+class Job:
+    """One run's surroundings.
+
+    Attributes:
+        device: where to compute, "cpu" or "cuda".
+        folder: where to keep checkpoints; None: nowhere (the run starts anew each time).
+        deadline: seconds since 1970 after which `advance` stops the run; None: never.
+    """
+
+    device: str = "cpu"
+    folder: Path | None = None
+    deadline: float | None = None
+    done: int = 0
+    parent: int = field(default_factory=os.getppid)
+
+    def advance(self, label: str) -> None:
+        """Say that one more unit of work is done; call it between two units, when work can be kept.
+
+        Raises:
+            Stopped: as `check` does.
+        """
+        self.done += 1
+        if self.folder is not None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            (self.folder / "progress").write_text(f"{self.done} {label}")
+        self.check()
+
+    def check(self) -> None:
+        """Stop here if the time is over or nobody waits for the result.
+
+        Raises:
+            Stopped: the deadline has passed, or the process that started this one is gone.
+        """
+        if (self.deadline is not None and time.time() > self.deadline) or os.getppid() != self.parent:
+            raise Stopped

@@ -1,0 +1,59 @@
+"""Reading and writing what the pipeline passes on: runs, claims, tables, figures. Small files, fixed formats."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pandas as pd
+
+from lib import paths
+from lib.errors import BadInput
+
+DIGITS = "%.6g"  # one number format everywhere, so that the same numbers are the same bytes
+
+
+def read_runs(experiment: str, scale: str, results: Path = paths.RESULTS) -> pd.DataFrame:
+    """The rows of one experiment at one scale."""
+    path = results / scale / "runs" / f"{experiment}.csv"
+    if not path.exists():
+        raise BadInput(f"{path.name} has no runs at scale {scale}; python -m lib.sweep {experiment} --scale {scale}")
+    return pd.read_csv(path)
+
+
+def read_claims(scale: str, results: Path = paths.RESULTS) -> pd.DataFrame:
+    """The verdicts at one scale, as `lib.claims` computed them."""
+    path = results / scale / "claims.csv"
+    if not path.exists():
+        raise BadInput(f"there are no claims at scale {scale}; python -m lib.claims --scale {scale}")
+    return pd.read_csv(path, keep_default_na=False)
+
+
+def write_csv(table: pd.DataFrame, path: Path) -> None:
+    """Write a table whole or not at all."""
+    write_text(table.to_csv(index=False, float_format=DIGITS, lineterminator="\n"), path)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write a text file whole or not at all: a reader sees the old content or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with part.open("w") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    part.replace(path)
+
+
+def save_table(table: pd.DataFrame, name: str, out: str | None) -> None:
+    """Keep a notebook's table as OUT/tables/NAME.csv; does nothing where there is no OUT (a notebook run by hand)."""
+    if out is not None:
+        write_csv(table, Path(out) / "tables" / f"{name}.csv")
+
+
+def save_figure(figure, name: str, out: str | None) -> None:
+    """Keep a notebook's figure as OUT/figures/NAME.svg; does nothing where there is no OUT."""
+    if out is not None:
+        path = Path(out) / "figures" / f"{name}.svg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, metadata={"Date": None})

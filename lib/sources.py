@@ -1,0 +1,59 @@
+"""Which of the project's files a module really imports, and one hash over them.
+
+The sweep's store is keyed by this hash, provenance names it, and a test holds the stages of dvc.yaml to it.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from lib import paths
+
+
+def closure(*modules: str, root: Path = paths.ROOT) -> list[Path]:
+    """The files under lib/ that importing these modules runs, relative to the root, sorted.
+
+    Read from the text: imports inside functions count, and so does each package's __init__ on the way. Modules must
+    be named absolutely ("lib.sweep"); the project has no relative imports.
+    """
+    found: set[Path] = set()
+    queue = list(modules)
+    while queue:
+        name = queue.pop()
+        parts = name.split(".")
+        for depth in range(1, len(parts) + 1):
+            path = _file(".".join(parts[:depth]), root)
+            if path is not None and path not in found:
+                found.add(path)
+                queue += imported(ast.parse((root / path).read_text()))
+    return sorted(found)
+
+
+def imported(tree: ast.AST) -> list[str]:
+    """Names that a parsed module imports from lib; `from lib.a import b` may be the module lib.a.b, so both count."""
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names += [node.module] + [f"{node.module}.{alias.name}" for alias in node.names]
+    return [name for name in names if name.split(".")[0] == "lib"]
+
+
+def fingerprint(files: Iterable[Path], root: Path = paths.ROOT) -> str:
+    """sha256 over names and contents of the files, in hexadecimal."""
+    digest = hashlib.sha256()
+    for path in sorted(files):
+        digest.update(f"{path.as_posix()}\0".encode() + (root / path).read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _file(module: str, root: Path) -> Path | None:
+    base = Path(*module.split("."))
+    for path in (base / "__init__.py", base.with_suffix(".py")):
+        if (root / path).is_file():
+            return path
+    return None

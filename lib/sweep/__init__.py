@@ -1,0 +1,8 @@
+"""Run an experiment's grid of configurations: over processes or machines, stopped and resumed at will.
+
+grid         an experiment at a scale: its configurations, their keys, and one of them run
+store        finished configurations, kept under .sweep/ until the whole grid is there
+provenance   what lies beside a run file at the real and paper scales: commit, sources, versions, device
+progress     the bar
+__main__     the program: python -m lib.sweep EXPERIMENT --scale SCALE
+"""

@@ -1,0 +1,167 @@
+"""Run an experiment's grid and write results/SCALE/runs/EXPERIMENT.csv.
+
+Each finished configuration is kept at once; a sweep that was stopped or killed and is started again redoes only what
+is missing and ends with the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import joblib
+
+from lib import paths
+from lib.errors import BadInput
+from lib.jobs import Job
+from lib.results import write_csv
+from lib.sweep import provenance
+from lib.sweep.grid import Grid, grid, names, run_one
+from lib.sweep.progress import Bar
+from lib.sweep.store import Store
+
+# At the quick scale: the same arithmetic on every x86-64 processor with AVX2, so that results are the same bytes.
+PORTABLE = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
+
+
+def main(words: list[str] | None = None) -> None:
+    asked = arguments().parse_args(words)
+    try:
+        sweep(asked)
+    except BadInput as error:
+        print(f"lib.sweep: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit("lib.sweep: stopped; what is finished is kept, the same command goes on")
+
+
+def arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("python -m lib.sweep", description=__doc__)
+    parser.add_argument("experiment", help=f"one of: {', '.join(names())}")
+    parser.add_argument("--scale", default="quick", help="which settings of params.yaml (default: quick)")
+    parser.add_argument("--jobs", type=int, default=0, help="processes, one thread each (default: one a core)")
+    parser.add_argument("--device", default="auto", help="cpu, cuda, or auto: cuda if there is one; quick is cpu")
+    parser.add_argument("--budget", help="stop cleanly after this time (90s, 25m, 2h) and write what is finished")
+    parser.add_argument("--scheduler", help="address of a Dask scheduler whose workers do the runs")
+    parser.add_argument("--resume-from", type=Path, help="take the finished configurations of this partial CSV")
+    parser.add_argument("--params", type=Path, default=paths.PARAMS, help="settings (default: params.yaml)")
+    parser.add_argument("--results", type=Path, default=paths.RESULTS, help="where results go (default: results/)")
+    parser.add_argument("--store", type=Path, default=paths.STORE, help="unfinished sweeps (default: .sweep/)")
+    return parser
+
+
+def sweep(asked: argparse.Namespace) -> None:
+    """Run what the store lacks, then write the CSV: all of it, or with a budget what is finished."""
+    work = grid(asked.experiment, asked.scale, asked.params)
+    commit = provenance.commit()  # of the sources that run, not of what the checkout may hold at the end
+    device = choose_device(asked.device, asked.scale)
+    jobs = asked.jobs or (1 if device == "cuda" else joblib.cpu_count())
+    deadline = None if asked.budget is None else time.time() + seconds(asked.budget)
+    store = Store(asked.store.resolve() / asked.scale / asked.experiment)
+    csv = asked.results / asked.scale / "runs" / f"{asked.experiment}.csv"
+    if asked.scale == "quick":
+        os.environ.update(PORTABLE)
+
+    entries = store.finished(list(work.configurations))
+    if asked.resume_from is not None:
+        entries = provenance.resume(asked.resume_from, work) | entries
+    failed = run_missing(work, store, entries, jobs, device, deadline, asked.scheduler)
+    if failed:
+        raise BadInput(
+            f"{len(failed)} of {len(work.configurations)} configurations failed, {len(entries)} are finished and kept; "
+            f"the first traceback is in {os.path.relpath(failed[0])}"
+        )
+    write_csv(work.table([row for entry in entries.values() for row in entry["rows"]]), csv)
+    complete = len(entries) == len(work.configurations)
+    if asked.scale != "quick" or not complete:
+        provenance.write(csv, work, entries, jobs, device, commit)
+    else:
+        provenance.beside(csv).unlink(missing_ok=True)
+    if complete:
+        store.empty()
+        print(f"{os.path.relpath(csv)}: all {len(entries)} configurations")
+    else:
+        print(
+            f"{os.path.relpath(csv)}: {len(entries)} of {len(work.configurations)} configurations, the time is over; "
+            "the same command goes on where this one stopped"
+        )
+
+
+def run_missing(
+    work: Grid,
+    store: Store,
+    entries: dict[str, dict],
+    jobs: int,
+    device: str,
+    deadline: float | None,
+    scheduler: str | None,
+) -> list[Path]:
+    """Run the configurations that have no entry yet, add theirs, and return the tracebacks of those that failed."""
+    missing = {key: c for key, c in work.configurations.items() if key not in entries}
+    # A worker of another machine keeps its checkpoints in its own checkout.
+    folder = store.folder if scheduler is None else paths.STORE / work.scale / work.name
+    failed: list[Path] = []
+    units = {key: work.experiment.units(c) for key, c in work.configurations.items()}
+    with backend(scheduler, jobs), Bar(units, folder, set(entries)) as bar:
+        calls = (joblib.delayed(call)(work.name, key, c, device, folder, deadline) for key, c in missing.items())
+        for key, outcome in joblib.Parallel(return_as="generator_unordered", batch_size=1)(calls):
+            if outcome["status"] == "finished":
+                store.add(key, missing[key], outcome["rows"], outcome["seconds"])
+                entries[key] = {"configuration": missing[key], "rows": outcome["rows"], "seconds": outcome["seconds"]}
+                bar.finished.add(key)
+            elif outcome["status"] == "failed":
+                failed.append(store.keep_traceback(key, missing[key], outcome["traceback"]))
+    return failed
+
+
+def call(experiment: str, key: str, configuration: dict, device: str, folder: Path, deadline: float | None):
+    """What a worker does; the job is made there, because it watches the process that started the worker."""
+    return key, run_one(experiment, configuration, Job(device, folder / key, deadline))
+
+
+@contextmanager
+def backend(scheduler: str | None, jobs: int) -> Iterator[None]:
+    """Where joblib sends the work: processes of this machine, or the workers of a Dask scheduler."""
+    if scheduler is None:
+        with joblib.parallel_config("loky", n_jobs=jobs):
+            yield
+        return
+    from distributed import Client
+
+    try:
+        client = Client(scheduler, timeout="10s")
+    except OSError as error:
+        raise BadInput(f"no Dask scheduler answers at {scheduler}; `dask scheduler` starts one") from error
+    with client, joblib.parallel_config("dask", client=client, n_jobs=-1):
+        yield
+
+
+def choose_device(asked: str, scale: str) -> str:
+    """ "cpu" or "cuda". Quick results are gated and must be the same everywhere, so they stay on the processor."""
+    import torch
+
+    if asked not in ("auto", "cpu", "cuda"):
+        raise BadInput(f"--device {asked}: known are auto, cpu, cuda")
+    if asked == "cuda" and not torch.cuda.is_available():
+        raise BadInput("--device cuda: torch finds no GPU here; --device cpu would run on the processor")
+    if asked == "auto":
+        return "cuda" if scale != "quick" and torch.cuda.is_available() else "cpu"
+    return asked
+
+
+def seconds(budget: str) -> float:
+    """ "90s", "25m", "2h" in seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", budget)
+    if match is None:
+        raise BadInput(f"--budget {budget}: expected a number and a unit, such as 90s, 25m or 2h")
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""What lies beside a run file that no gate recomputes: where its numbers come from.
+
+`runs/EXPERIMENT.provenance.yaml` names commit, source hash, versions, device and seconds, and which configurations
+are finished, so that another machine can go on from the CSV.
+"""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+
+import joblib
+import pandas as pd
+import yaml
+
+from lib import paths
+from lib.errors import BadInput
+from lib.results import write_text
+from lib.sweep.grid import Grid
+
+
+def beside(csv: Path) -> Path:
+    """The provenance file of a run file."""
+    return csv.with_suffix(".provenance.yaml")
+
+
+def write(csv: Path, work: Grid, entries: dict[str, dict], jobs: int, device: str, commit: str) -> None:
+    """Describe the run file. Seconds are summed over configurations; several may have run at the same time."""
+    versions = {"python": platform.python_version()} | {name: version(name) for name in ("torch", "numpy", "pandas")}
+    content = {
+        "experiment": work.name,
+        "scale": work.scale,
+        "configurations": f"{len(entries)} of {len(work.configurations)}",
+        "commit": commit,
+        "source_hash": work.source_hash,
+        "versions": versions,
+        "device": describe(device),
+        "processes": jobs,
+        "threads_a_process": 1,
+        "seconds": round(sum(entry["seconds"] for entry in entries.values())),
+        "finished": sorted(entries),
+    }
+    write_text(yaml.safe_dump(content, sort_keys=False), beside(csv))
+
+
+def resume(csv: Path, work: Grid) -> dict[str, dict]:
+    """The finished configurations of an earlier, partial run file, as store entries.
+
+    Raises:
+        BadInput: the file or its provenance is missing, or it was computed with other sources.
+    """
+    if not csv.exists() or not beside(csv).exists():
+        raise BadInput(f"--resume-from: {csv} and {beside(csv).name} beside it are both needed")
+    origin = yaml.safe_load(beside(csv).read_text())
+    if origin["source_hash"] != work.source_hash:
+        raise BadInput(
+            f"--resume-from: {csv.name} was computed with sources {origin['source_hash'][:12]}, these are "
+            f"{work.source_hash[:12]}; check out commit {origin['commit']} to go on from it"
+        )
+    table = pd.read_csv(csv)
+    keys = list(work.experiment.KEYS)
+    groups = {name if isinstance(name, tuple) else (name,): rows for name, rows in table.groupby(keys)}
+    entries = {}
+    for key, configuration in work.configurations.items():
+        if key in origin["finished"]:
+            rows = groups[work.identity(configuration)].to_dict("records")
+            entries[key] = {"configuration": configuration, "rows": rows, "seconds": 0.0}
+    return entries
+
+
+def commit() -> str:
+    """The commit of the checkout, marked when its code differs from it; "unknown" outside git."""
+    try:
+        changed = _git("status", "--porcelain", "--", "lib", "params.yaml")
+        return _git("rev-parse", "HEAD") + (" with changes" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=paths.ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def describe(device: str) -> str:
+    """The processor or GPU by its trade name, and how many cores there are for us."""
+    if device == "cuda":
+        import torch
+
+        return torch.cuda.get_device_name()
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else platform.machine()}, {joblib.cpu_count()} cores"
