@@ -128,7 +128,7 @@ def _file_digest(path: Path, algorithm: str, size: int, modified: int, inode: in
 def file_digest(path: Path, algorithm: str) -> str:
     """Checksum of a file in hexadecimal, computed once a process unless size, time or inode of the file change."""
     stat = path.stat()
-    return _file_digest(path, algorithm, stat.st_size, 0, 0)
+    return _file_digest(path, algorithm, stat.st_size, stat.st_mtime_ns, stat.st_ino)
 
 
 def open_digest(file: BinaryIO, algorithm: str) -> str:

@@ -13,6 +13,7 @@ FORMATS = ("dense", "coo", "csr", "bitmap", "two_four")
 
 def value_bits_stored(form: str, rows: int, columns: int, kept: int, value_bits: int) -> int:
     """Bits of the values a format stores: all of them (dense), half of them (2:4), or those kept."""
+    _check(form, rows, columns, kept)
     stored = {"dense": rows * columns, "two_four": rows * columns // 2}.get(form, kept)
     return stored * value_bits
 
@@ -24,14 +25,9 @@ def metadata_bits(form: str, rows: int, columns: int, kept: int, index_bits: int
     bit for each place of the matrix. two_four: 2 bits a stored value, its place among four (paper 2, section 3.1).
 
     Raises:
-        BadInput: an unknown format, columns that 4 does not divide (2:4), or more values than places.
+        BadInput: an unknown format, columns that 4 does not divide (2:4), or more values than places (2:4 has half).
     """
-    if form not in FORMATS:
-        raise BadInput(f"format {form!r}: known are {', '.join(FORMATS)}")
-    if not 0 <= kept <= rows * columns:
-        raise BadInput(f"{kept} kept values do not fit a {rows} x {columns} matrix")
-    if form == "two_four" and columns % 4:
-        raise BadInput(f"2:4 needs columns in multiples of 4, these are {columns}")
+    _check(form, rows, columns, kept)
     return {
         "dense": 0,
         "coo": kept * 2 * index_bits,
@@ -45,3 +41,13 @@ def bits(form: str, rows: int, columns: int, kept: int, value_bits: int, index_b
     """Bits of the whole matrix, values and metadata."""
     metadata = metadata_bits(form, rows, columns, kept, index_bits)
     return value_bits_stored(form, rows, columns, kept, value_bits) + metadata
+
+
+def _check(form: str, rows: int, columns: int, kept: int) -> None:
+    if form not in FORMATS:
+        raise BadInput(f"format {form!r}: known are {', '.join(FORMATS)}")
+    if form == "two_four" and columns % 4:
+        raise BadInput(f"2:4 needs columns in multiples of 4, these are {columns}")
+    places = rows * columns // (2 if form == "two_four" else 1)
+    if not 0 <= kept <= places:
+        raise BadInput(f"{kept} kept values do not fit the {places} places of a {rows} x {columns} matrix in {form}")

@@ -105,6 +105,12 @@ def prunable(model: nn.Module) -> list[Prunable]:
     return found
 
 
+def original(module: nn.Module) -> nn.Parameter:
+    """The trained parameter behind a layer's weight, whether a mask is attached or not."""
+    masked = parametrize.is_parametrized(module, "weight")
+    return module.parametrizations.weight.original if masked else module.weight
+
+
 @dataclass(frozen=True)
 class LayerRule:
     """Whether the 2:4 workflow prunes a layer, and why not when it does not."""

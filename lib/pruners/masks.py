@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from lib.errors import BadInput
-from lib.pruners.layers import Prunable, prunable
+from lib.pruners.layers import Prunable, original, prunable
 
 
 class Masked(nn.Module):
@@ -32,6 +32,7 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
     """Hold the weights where a mask is False at zero from now on; a second call replaces the masks it names.
 
     A weight that a former mask removed and the new one keeps starts again from zero.
+
     Optimizers made before stay valid: the parameter object does not change. In `state_dict()` a masked weight "w"
     becomes "parametrizations.w.original" and "parametrizations.w.0.mask".
 
@@ -61,7 +62,7 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
         else:
             parametrize.register_parametrization(layer.module, "weight", Masked(mask))
         with torch.no_grad():
-            layer.module.parametrizations.weight.original.copy_(weight)
+            original(layer.module).copy_(weight)
 
 
 def attached(model: nn.Module) -> dict[str, Tensor]:

@@ -74,6 +74,8 @@ class Examples:
         axes = (0, *range(2, train.ndim))
         mean = train.mean(axes, dtype=np.float64, keepdims=True)
         std = train.std(axes, dtype=np.float64, keepdims=True)
+        if not std.all():
+            raise BadInput(f"train_inputs: {(std == 0).sum()} of {std.size} channels never vary: leave them out")
         put = lambda array: torch.from_numpy(np.array(array)).to(device)  # noqa: E731 (np.array copies a read-only map)
         return cls(
             put(train), put(data.train_labels), put(data.test_inputs), put(data.test_labels),
@@ -88,7 +90,8 @@ class Examples:
 
 def seed_of(*parts: int) -> int:
     """One seed from several numbers, such as (seed, session, epoch); other numbers give an independent stream."""
-    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> 1)
+    first, *path = parts  # as a spawn key, because SeedSequence takes (1,) and (1, 0) for the same
+    return int(np.random.SeedSequence(first, spawn_key=path).generate_state(1, np.uint64)[0] >> 1)
 
 
 def train(
@@ -102,7 +105,7 @@ def train(
     advance: Callable[[], None] = lambda: None,
     progress: bool = False,
 ) -> list[dict]:
-    """Train the model in place and say after each epoch how it does on the test data.
+    """Train the model in place and say after each epoch how it does on the test data; it is left in evaluation mode.
 
     All randomness of an epoch (order, augmentation, dropout) is drawn from (seed, session, epoch). So two models see
     the same batches, and a session that was stopped goes on with the same numbers (bit for bit on a CPU with the same
@@ -120,6 +123,9 @@ def train(
     Returns:
         One row an epoch: epoch (from 1), loss (mean over the epoch's training examples), accuracy (test, percent).
     """
+    if settings.augment == "crop_flip" and examples.train_inputs.dim() != 4:
+        shape = tuple(examples.train_inputs.shape)
+        raise BadInput(f"training: augment='crop_flip' is for images [N, C, H, W], the inputs have shape {shape}")
     model.to(examples.mean.device)
     if examples.train_inputs.dim() == 4:  # images: the layout in which convolutions run fastest
         model.to(memory_format=torch.channels_last)
@@ -130,7 +136,8 @@ def train(
         weight_decay=settings.weight_decay,
         nesterov=settings.momentum > 0,
     )
-    identity = {**asdict(settings), "seed": seed, "session": session}
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    identity = {**asdict(settings), "seed": seed, "session": session, "network": shapes}
     rows = _load(state, identity, model, optimizer)
     for _ in rows:
         advance()
@@ -151,6 +158,7 @@ def train(
             if keep:
                 _save(state, identity, model, optimizer, rows)
                 saved = monotonic()
+    model.eval()
     return rows
 
 
@@ -224,7 +232,7 @@ def _save(state: Path, identity: dict, model: nn.Module, optimizer: torch.optim.
 def _load(state: Path | None, identity: dict, model: nn.Module, optimizer: torch.optim.SGD) -> list[dict]:
     if state is None or not state.exists():
         return []
-    content = torch.load(state, weights_only=True)
+    content = torch.load(state, map_location="cpu", weights_only=True)
     if content["identity"] != identity:
         differ = [name for name in identity if content["identity"].get(name) != identity[name]]
         raise BadInput(f"{state} is a session with other settings ({', '.join(differ)}): move it away to start anew")
