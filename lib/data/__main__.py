@@ -51,7 +51,8 @@ def lock_difference(places: sources.Places = sources.PROJECT, lock: Path = LOCK)
     ours = fingerprint(places.data, found)
     theirs = dict(re.findall(r"^[ -]*(md5|size|nfiles): (\S+)$", lock.read_text(encoding="utf-8"), re.MULTILINE))
     if ours != theirs:
-        return f"data/ holds a file that is not the locked one: {lock.name} says {theirs}, DVC would write {ours}"
+        change = ", ".join(f"{key} {theirs.get(key)} to {ours[key]}" for key in ours if ours[key] != theirs.get(key))
+        return f"data/ holds a file that is not the locked one, and DVC would rewrite {lock.name}: {change}"
     return None
 
 
