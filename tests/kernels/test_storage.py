@@ -1,0 +1,56 @@
+"""Laws of `lib.kernels.storage`: the paper's numbers, and the bits of matrices that were really encoded."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from lib.errors import BadInput
+from lib.kernels.storage import FORMATS, bits, metadata_bits, value_bits_stored
+
+
+def test_four_elements_in_2_4_take_the_bits_of_section_3_1():
+    assert bits("dense", 1, 4, 2, value_bits=16) == 64
+    assert bits("two_four", 1, 4, 2, value_bits=16) == 2 * 16 + 2 * 2 == 36  # 44 % less
+    assert bits("two_four", 1, 4, 2, value_bits=8) == 2 * 8 + 2 * 2 == 20  # of 32: 38 % less
+    assert metadata_bits("two_four", 1, 4, 2) / value_bits_stored("two_four", 1, 4, 2, 16) == 0.125
+    assert metadata_bits("two_four", 1, 4, 2) / value_bits_stored("two_four", 1, 4, 2, 8) == 0.25
+
+
+def test_a_2_4_matrix_with_fewer_values_takes_as_much():
+    assert bits("two_four", 8, 16, 3, value_bits=16) == bits("two_four", 8, 16, 64, value_bits=16) == 64 * 18
+
+
+def test_every_format_counts_the_bits_of_a_matrix_encoded_in_it():
+    draw = np.random.default_rng(0)
+    matrix = np.where(draw.random((24, 40)) < 0.3, draw.normal(size=(24, 40)), 0).astype(np.float16)
+    csr, (rows, columns) = sparse.csr_array(matrix.astype(np.float32)), matrix.nonzero()
+    kept = matrix[rows, columns]
+    encoded = {
+        "dense": [matrix],
+        "coo": [kept, rows.astype(np.uint16), columns.astype(np.uint16)],
+        "csr": [kept, csr.indices.astype(np.uint16), csr.indptr.astype(np.uint32)],
+        "bitmap": [kept, np.packbits(matrix != 0)],
+    }
+    assert {form: bits(form, 24, 40, len(kept), 16) for form in encoded} == {
+        form: 8 * sum(part.nbytes for part in parts) for form, parts in encoded.items()
+    }
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_the_bits_of_a_matrix_are_its_values_and_its_metadata(form):
+    values, metadata = value_bits_stored(form, 6, 8, 10, 8), metadata_bits(form, 6, 8, 10, index_bits=32)
+    assert bits(form, 6, 8, 10, value_bits=8, index_bits=32) == values + metadata
+
+
+@pytest.mark.parametrize("function", [lambda *size: bits(*size, 16), lambda *size: value_bits_stored(*size, 16)])
+def test_a_format_or_size_that_cannot_be_is_refused(function):
+    with pytest.raises(BadInput, match="format 'ellpack': known are dense, coo, csr, bitmap, two_four"):
+        function("ellpack", 4, 4, 2)
+    with pytest.raises(BadInput, match="columns in multiples of 4, these are 6"):
+        function("two_four", 4, 6, 2)
+    with pytest.raises(BadInput, match="17 kept values do not fit the 16 places"):
+        function("coo", 4, 4, 17)
+    with pytest.raises(BadInput, match="9 kept values do not fit the 8 places"):
+        function("two_four", 4, 4, 9)
+    with pytest.raises(BadInput, match="-1 kept"):
+        function("coo", 4, 4, -1)

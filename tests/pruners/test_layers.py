@@ -1,0 +1,152 @@
+"""Laws of `lib.pruners.layers`: what there is to prune, the layer as a matrix product, and the rule of section 4.2."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from lib import pruners
+from lib.errors import BadInput
+from lib.models.lenet import lenet5, small_lenet
+from lib.models.resnet import resnet20
+from lib.pruners.layers import as_matrix, from_matrix
+
+
+def pruned(rules):
+    return [rule.name for rule in rules if rule.pruned]
+
+
+def test_weights_of_linear_and_conv_are_prunable_and_nothing_else_is():
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Sequential(nn.Linear(8, 4)))
+    model.append(nn.LayerNorm(4)).append(nn.Conv1d(1, 2, 3)).append(nn.Embedding(5, 4))
+    found = pruners.prunable(model)
+    assert [layer.name for layer in found] == ["0.weight", "3.0.weight"]
+    assert [layer.inner for layer in found] == [9, 8]
+    assert [layer.network for layer in found] == ["", ""]
+    assert [layer.name for layer in pruners.prunable(nn.Linear(2, 3))] == ["weight"]
+
+
+def test_the_keys_of_a_module_dict_are_its_networks():
+    actor = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+    model = nn.ModuleDict({"actor": actor, "critic": nn.Linear(3, 1)})
+    found = [(layer.name, layer.network) for layer in pruners.prunable(model)]
+    assert found == [("actor.0.weight", "actor"), ("actor.2.weight", "actor"), ("critic.weight", "critic")]
+
+
+def test_a_conv_weight_as_a_matrix_has_its_input_channels_fastest():
+    weight = torch.tensor([[[[11, 12]], [[21, 22]]]])  # one output, channels 1x and 2x, a kernel of 1 x 2
+    assert as_matrix(weight).tolist() == [[11, 21, 12, 22]]
+
+
+@pytest.mark.parametrize("shape", [(3, 8), (2, 3, 4, 5), (4, 1, 3, 3), (2, 6, 1, 1)])
+def test_from_matrix_undoes_as_matrix(shape):
+    tensor = torch.randn(shape)
+    matrix = as_matrix(tensor)
+    assert matrix.shape == (shape[0], tensor[0].numel())
+    assert torch.equal(from_matrix(matrix, shape), tensor)
+
+
+def test_the_matrix_times_the_unrolled_image_is_the_convolution():
+    torch.manual_seed(0)
+    model, images = nn.Conv2d(5, 3, (2, 3), bias=False), torch.randn(1, 5, 6, 7)
+    (layer,) = pruners.prunable(model)
+    patches = F.unfold(images, (2, 3)).reshape(5, 6, -1)  # [channel, kernel position, output position]
+    product = layer.matrix(layer.weight) @ patches.movedim(0, 1).reshape(30, -1)
+    torch.testing.assert_close(product.reshape(1, 3, 5, 5), model(images))
+
+
+def test_a_model_without_such_a_layer_is_refused():
+    with pytest.raises(BadInput, match="ReLU has no Linear or Conv2d"):
+        pruners.prunable(nn.ReLU())
+
+
+def test_weights_shared_by_two_layers_are_refused_with_both_names():
+    embedding, first, second = nn.Embedding(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+    second.weight = first.weight
+    with pytest.raises(BadInput, match=r"0\.weight and 1\.weight share one weight"):
+        pruners.prunable(nn.Sequential(first, second))
+    second.weight = embedding.weight  # a mask on the head would not reach the look-up
+    with pytest.raises(BadInput, match=r"0\.weight and 2\.weight share one weight"):
+        pruners.prunable(nn.Sequential(embedding, first, second))
+    masked = nn.Linear(4, 4)
+    pruners.attach(masked, {"weight": torch.eye(4).bool()})
+    first.weight = masked.parametrizations.weight.original
+    with pytest.raises(BadInput, match=r"0\.weight and 1\.weight share one weight"):
+        pruners.prunable(nn.Sequential(masked, first))
+
+
+def test_one_layer_used_twice_and_a_shared_bias_are_no_shared_weights():
+    layer, other = nn.Linear(4, 4), nn.Linear(4, 4)
+    other.bias = layer.bias
+    assert [found.name for found in pruners.prunable(nn.Sequential(layer, layer, other))] == ["0.weight", "2.weight"]
+
+
+@pytest.mark.parametrize("bits", [16, 8])
+def test_of_lenet5_only_fc1_fits_sparse_hardware(bits):
+    rules = {rule.name: rule for rule in pruners.layer_rule(lenet5(), bits)}
+    multiple = {16: 16, 8: 32}[bits]
+    assert [(rule.name, rule.pruned, rule.why) for rule in rules.values()] == [
+        ("conv1.weight", False, f"inner dimension 25 is not a multiple of {multiple}"),
+        ("conv2.weight", False, f"inner dimension 500 is not a multiple of {multiple}"),
+        ("fc1.weight", True, f"inner dimension 800 is a multiple of {multiple}"),
+        ("fc2.weight", False, f"inner dimension 500 is not a multiple of {multiple}"),
+    ]
+
+
+def test_of_small_lenet_all_but_the_first_layer_fit_and_with_8_bits_the_fully_connected_ones():
+    assert pruned(pruners.layer_rule(small_lenet())) == ["conv2.weight", "fc1.weight", "fc2.weight"]
+    assert pruned(pruners.layer_rule(small_lenet(), bits=8)) == ["fc1.weight", "fc2.weight"]
+
+
+def test_of_resnet20_all_but_the_stem_fit():
+    rules = pruners.layer_rule(resnet20())
+    assert len(rules) == 22  # stem, 18 convolutions, 2 shortcuts, head; norms are no layers with a matrix product
+    assert [(rule.name, rule.why) for rule in rules if not rule.pruned] == [
+        ("stem.weight", "inner dimension 27 is not a multiple of 16")
+    ]
+
+
+def test_with_8_bits_the_layers_of_resnet20_that_read_16_channels_do_not_fit():
+    left = [rule.name for rule in pruners.layer_rule(resnet20(), bits=8) if not rule.pruned]
+    first_stage = [f"blocks.{block}.conv{conv}.weight" for block in range(3) for conv in (1, 2)]
+    assert left == ["stem.weight", *first_stage, "blocks.3.conv1.weight", "blocks.3.shortcut.0.weight"]
+
+
+def test_weights_that_are_not_pruned_are_listed_with_the_reason():
+    model = nn.ModuleDict({"words": nn.Embedding(32, 16), "norm": nn.LayerNorm(16), "gru": nn.GRU(16, 16)})
+    model["attention"] = nn.MultiheadAttention(16, 2)
+    assert {rule.name: (rule.pruned, rule.why) for rule in pruners.layer_rule(model)} == {
+        "words.weight": (False, "an embedding is a look-up, not a matrix product"),
+        "gru.weight_ih_l0": (False, "only Linear and Conv2d are pruned here, this belongs to GRU"),
+        "gru.weight_hh_l0": (False, "only Linear and Conv2d are pruned here, this belongs to GRU"),
+        "attention.in_proj_weight": (
+            False,
+            "only Linear and Conv2d are pruned here, this belongs to MultiheadAttention",
+        ),
+        "attention.out_proj.weight": (True, "inner dimension 16 is a multiple of 16"),
+    }
+
+
+def test_layers_left_dense_take_their_sub_modules_with_them():
+    model = nn.ModuleDict({"head": nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16)), "head2": nn.Linear(16, 16)})
+    rules = pruners.layer_rule(model, leave={"head": "training only"})
+    assert [(rule.name, rule.pruned) for rule in rules] == [
+        ("head.0.weight", False),
+        ("head.1.weight", False),
+        ("head2.weight", True),  # another module whose name begins alike
+    ]
+    assert [rule.why for rule in rules][:2] == ["training only"] * 2
+
+
+def test_the_rule_is_the_same_for_a_masked_model():
+    model = lenet5()
+    before = pruners.layer_rule(model)
+    pruners.attach(model, pruners.unstructured(pruners.magnitude(model), 0.5))
+    assert pruners.layer_rule(model) == before
+
+
+def test_a_rule_for_other_widths_or_an_unknown_module_is_refused():
+    with pytest.raises(BadInput, match="bits=4"):
+        pruners.layer_rule(lenet5(), bits=4)
+    with pytest.raises(BadInput, match="leave: the model has no module 'fc3'; it has: conv1, conv2, fc1, fc2"):
+        pruners.layer_rule(lenet5(), leave={"fc3": "why"})

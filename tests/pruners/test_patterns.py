@@ -1,0 +1,199 @@
+"""Laws of `lib.pruners.patterns`: how many go, which ones, and that they follow the reduction axis."""
+
+from itertools import combinations, product
+
+import pytest
+import torch
+from torch import nn
+
+from lib import pruners
+from lib.errors import BadInput
+from lib.models.lenet import small_lenet
+
+KEPT, GONE = True, False
+TWO_NETWORKS = {"a.0": torch.tensor([[1.0, 8, 2, 7]]), "a.1": torch.tensor([[3.0, 4]]), "b": torch.tensor([[5.0, 6]])}
+
+
+def two_networks():
+    model = nn.ModuleDict({"a": nn.Sequential(nn.Linear(4, 1), nn.Linear(2, 1)), "b": nn.Linear(2, 1)})
+    with torch.no_grad():
+        for name, values in TWO_NETWORKS.items():
+            model.get_submodule(name).weight.copy_(values)
+    return pruners.magnitude(model)
+
+
+@pytest.mark.parametrize(
+    ("scope", "first", "second", "third"),
+    [
+        ("layer", [GONE, KEPT, GONE, KEPT], [GONE, KEPT], [GONE, KEPT]),
+        ("network", [GONE, KEPT, GONE, KEPT], [GONE, KEPT], [GONE, KEPT]),
+        ("global", [GONE, KEPT, GONE, KEPT], [GONE, GONE], [KEPT, KEPT]),
+    ],
+)
+def test_what_is_ranked_together_is_the_scope(scope, first, second, third):
+    masks = pruners.unstructured(two_networks(), 0.5, scope)
+    assert {name: mask.tolist() for name, mask in masks.items()} == {
+        "a.0.weight": [first],
+        "a.1.weight": [second],
+        "b.weight": [third],
+    }
+
+
+def test_a_network_is_ranked_across_its_layers_and_not_across_networks():
+    scores = two_networks()
+    removed = {scope: [int((~mask).sum()) for mask in pruners.unstructured(scores, 2 / 3, scope).values()]
+               for scope in ("layer", "network", "global")}  # fmt: skip
+    assert removed == {"layer": [3, 1, 1], "network": [2, 2, 1], "global": [2, 2, 1]}
+    removed = {scope: [int((~mask).sum()) for mask in pruners.unstructured(scores, 1 / 3, scope).values()]
+               for scope in ("layer", "network", "global")}  # fmt: skip
+    assert removed == {"layer": [1, 1, 1], "network": [2, 0, 1], "global": [2, 1, 0]}
+
+
+def test_scores_in_a_plain_dict_are_one_network():
+    scores = two_networks()
+    masks = pruners.unstructured(dict(scores), 0.5, "network")
+    assert all(torch.equal(mask, pruners.unstructured(scores, 0.5, "global")[name]) for name, mask in masks.items())
+
+
+@pytest.mark.parametrize("scope", ["layer", "network", "global"])
+@pytest.mark.parametrize("sparsity", [0, 0.1, 1 / 3, 0.5, 0.55, 0.95, 0.999])
+@pytest.mark.parametrize("values", ["equal", "few", "many"])
+def test_the_count_is_exact_whatever_the_ties(scope, sparsity, values):
+    model = nn.ModuleDict({"a": nn.Sequential(nn.Conv2d(3, 5, 3), nn.Linear(7, 11)), "b": nn.Linear(13, 3)})
+    scores = pruners.random(model, seed=0)
+    for name, score in scores.items():
+        scores[name] = {"equal": torch.zeros_like(score), "few": (score * 3).floor(), "many": score}[values]
+    masks = pruners.unstructured(scores, sparsity, scope)
+    assert [*masks] == [*scores]
+    sizes = {name: mask.numel() for name, mask in masks.items()}
+    pools = {
+        "layer": [[name] for name in sizes],
+        "network": [["a.0.weight", "a.1.weight"], ["b.weight"]],
+        "global": [[*sizes]],
+    }[scope]
+    for pool in pools:
+        removed = sum(int((~masks[name]).sum()) for name in pool)
+        assert removed == round(sparsity * sum(sizes[name] for name in pool))
+        lowest_kept = min((scores[name][masks[name]].min() for name in pool if masks[name].any()), default=3)
+        highest_gone = max((scores[name][~masks[name]].max() for name in pool if not masks[name].all()), default=-1)
+        assert highest_gone <= lowest_kept
+
+
+def test_among_equal_scores_the_first_go():
+    masks = pruners.unstructured({"w": torch.tensor([[1.0, 0], [1, 1]]), "v": torch.tensor([[1.0, 1]])}, 0.5)
+    assert masks["w"].tolist() == [[GONE, GONE], [GONE, KEPT]]
+    assert masks["v"].tolist() == [[KEPT, KEPT]]
+
+
+@pytest.mark.parametrize("scope", ["layer", "network", "global"])
+def test_masks_only_shrink_as_sparsity_grows(scope):
+    scores = pruners.magnitude(small_lenet())
+    before = pruners.unstructured(scores, 0, scope)
+    assert all(mask.all() for mask in before.values())
+    for sparsity in (0.2, 0.5, 0.8, 0.95, 0.99):
+        masks = pruners.unstructured(scores, sparsity, scope)
+        assert all((mask <= before[name]).all() for name, mask in masks.items())
+        assert any((mask != before[name]).any() for name, mask in masks.items())
+        before = masks
+
+
+def test_only_the_order_of_scores_matters():
+    scores = pruners.random(small_lenet(), seed=1)
+    monotone = {name: 3 * score**2 - 1 for name, score in scores.items()}
+    for pattern in (pruners.n_of_m, lambda scores: pruners.unstructured(scores, 0.7)):
+        fit = scores.only(["conv2.weight", "fc1.weight"])
+        masks, again = pattern(fit), pattern({name: monotone[name] for name in fit})
+        assert all(torch.equal(masks[name], again[name]) for name in fit)
+
+
+@pytest.mark.parametrize("sparsity", [-0.1, 1, 1.0, 1.5, float("nan"), float("inf")])
+def test_a_sparsity_outside_0_to_1_is_refused(sparsity):
+    with pytest.raises(BadInput, match=rf"sparsity={sparsity} is not in \[0, 1\)"):
+        pruners.unstructured(two_networks(), sparsity)
+
+
+def test_an_unknown_scope_is_refused():
+    with pytest.raises(BadInput, match="scope='model': known are layer, network, global"):
+        pruners.unstructured(two_networks(), 0.5, "model")
+
+
+PATTERNS = {"unstructured": lambda scores: pruners.unstructured(scores, 0.5), "n_of_m": pruners.n_of_m}
+
+
+@pytest.mark.parametrize("pattern", PATTERNS.values(), ids=PATTERNS)
+def test_scores_that_cannot_be_ranked_are_refused_by_name(pattern):
+    for bad in (float("nan"), float("inf"), -float("inf")):
+        with pytest.raises(BadInput, match=r"^fc: 2 of 4 scores are not finite"):
+            pattern({"fine": torch.ones(1, 4), "fc": torch.tensor([[1.0, bad, 2.0, bad]])})
+    with pytest.raises(BadInput, match=r"^bias: .* these have 1$"):
+        pattern({"bias": torch.ones(4)})
+    with pytest.raises(BadInput, match="no scores"):
+        pattern({})
+
+
+def test_2_of_4_keeps_the_two_highest_of_each_four_inputs():
+    scores = torch.tensor([[1.0, 4, 3, 2, 9, 8, 7, 6], [0, 0, 0, 1, 5, 5, 5, 5]])
+    assert pruners.n_of_m({"w": scores})["w"].int().tolist() == [[0, 1, 1, 0, 1, 1, 0, 0], [1, 0, 0, 1, 1, 1, 0, 0]]
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 2), (1, 4), (2, 4), (3, 4), (4, 8), (5, 8), (1, 16)])
+def test_every_group_keeps_exactly_n_even_with_ties_and_none_that_is_lower(n, m):
+    scores = torch.randint(0, 4, (6, 48), generator=torch.Generator().manual_seed(0)).float()
+    mask = pruners.n_of_m({"w": scores}, n, m)["w"]
+    for row, start in product(range(6), range(0, 48, m)):
+        values, kept = scores[row, start : start + m], mask[row, start : start + m]
+        assert kept.sum() == n
+        assert values[kept].min() >= values[~kept].max()
+
+
+def test_no_other_2_4_pattern_keeps_more_magnitude():
+    scores = torch.rand(16, 8, 3, 3, generator=torch.Generator().manual_seed(2))
+    mask = pruners.n_of_m({"w": scores})["w"]
+    six = torch.tensor([[i in pair for i in range(4)] for pair in combinations(range(4), 2)])
+    best = 0.0
+    for out, r, s, start in product(range(16), range(3), range(3), (0, 4)):
+        best += max(float(scores[out, start : start + 4, r, s] @ pattern.float()) for pattern in six)
+    assert float(scores[mask].sum()) == pytest.approx(best)
+
+
+def test_on_a_convolution_groups_run_over_input_channels_at_each_kernel_position():
+    scores = torch.rand(3, 8, 3, 2, generator=torch.Generator().manual_seed(3))
+    mask = pruners.n_of_m({"w": scores})["w"]
+    assert mask.shape == scores.shape
+    for out, r, s, start in product(range(3), range(3), range(2), (0, 4)):
+        group = scores[out, start : start + 4, r, s].tolist()
+        kept = [value in sorted(group)[2:] for value in group]
+        assert mask[out, start : start + 4, r, s].tolist() == kept
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 2, 2), (2, 2, 2, 3), (3, 6, 2, 2), (4, 1, 2, 4), (2, 5, 4, 4)])
+def test_groups_run_on_into_the_next_kernel_position_where_4_does_not_divide_the_channels(shape):
+    scores = torch.rand(shape, generator=torch.Generator().manual_seed(4))
+    mask = pruners.n_of_m({"w": scores})["w"]
+    outputs, channels, height, width = shape
+    for out in range(outputs):
+        line = [(out, c, r, s) for r in range(height) for s in range(width) for c in range(channels)]
+        for start in range(0, len(line), 4):
+            group = sorted(line[start : start + 4], key=lambda place: float(scores[place]))
+            assert [bool(mask[place]) for place in group] == [GONE, GONE, KEPT, KEPT]
+
+
+def test_masks_of_a_whole_network_fit_it_and_leave_half_of_the_eligible_weights():
+    model = small_lenet()
+    eligible = [rule.name for rule in pruners.layer_rule(model) if rule.pruned]
+    pruners.attach(model, pruners.n_of_m(pruners.magnitude(model).only(eligible)))
+    assert pruners.report(model).set_index("layer").kept.to_dict() == {
+        "conv1.weight": 144,
+        "conv2.weight": 32 * 16 * 9 // 2,
+        "fc1.weight": 64 * 128 // 2,
+        "fc2.weight": 10 * 64 // 2,
+        "total": 144 + (32 * 16 * 9 + 64 * 128 + 10 * 64) // 2,
+    }
+
+
+def test_a_layer_that_does_not_fit_and_an_impossible_pattern_are_refused():
+    with pytest.raises(BadInput, match=r"^conv: inner dimension 9 is not a multiple of 4, so 2:4 does not fit"):
+        pruners.n_of_m({"conv": torch.ones(2, 1, 3, 3)})
+    for n, m in ((0, 4), (4, 4), (5, 4), (-1, 4)):
+        with pytest.raises(BadInput, match=rf"n_of_m\({n}, {m}\)"):
+            pruners.n_of_m({"w": torch.ones(1, 4)}, n, m)
