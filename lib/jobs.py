@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 
@@ -20,13 +20,14 @@ class Job:
         device: where to compute, "cpu" or "cuda".
         folder: where to keep checkpoints; None: nowhere (the run starts anew each time).
         deadline: seconds since 1970 after which `advance` stops the run; None: never.
+        owner: id of the process that waits for the result, this one or its parent; None: nobody on this machine.
     """
 
     device: str = "cpu"
     folder: Path | None = None
     deadline: float | None = None
     done: int = 0
-    parent: int = field(default_factory=os.getppid)
+    owner: int | None = None
 
     def advance(self, label: str) -> None:
         """Say that one more unit of work is done; call it between two units, when work can be kept.
@@ -44,7 +45,11 @@ class Job:
         """Stop here if the time is over or nobody waits for the result.
 
         Raises:
-            Stopped: the deadline has passed, or the process that started this one is gone.
+            Stopped: the deadline has passed, or the run is an orphan.
         """
-        if (self.deadline is not None and time.time() > self.deadline) or os.getppid() != self.parent:
+        if (self.deadline is not None and time.time() > self.deadline) or self.orphan():
             raise Stopped
+
+    def orphan(self) -> bool:
+        """Whether the owner is gone: this process has been given to another parent."""
+        return self.owner not in (None, os.getpid(), os.getppid())

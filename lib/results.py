@@ -29,8 +29,19 @@ def read_claims(scale: str, results: Path = paths.RESULTS) -> pd.DataFrame:
     return pd.read_csv(path, keep_default_na=False)
 
 
+def read_scorecard(results: Path = paths.RESULTS) -> pd.DataFrame:
+    """For each claim the verdict of the largest scale that has one; empty cells are empty strings."""
+    path = results / "claims.csv"
+    if not path.exists():
+        raise BadInput("results/claims.csv is absent; python -m lib.claims --largest")
+    return pd.read_csv(path, keep_default_na=False)
+
+
 def write_csv(table: pd.DataFrame, path: Path) -> None:
     """Write a table whole or not at all."""
+    table = table.copy()
+    for name in table.columns[table.dtypes == "object"]:  # to_csv formats only columns that are all numbers
+        table[name] = [DIGITS % x if isinstance(x, float) and x == x else x for x in table[name]]
     write_text(table.to_csv(index=False, float_format=DIGITS, lineterminator="\n"), path)
 
 

@@ -24,11 +24,14 @@ def read(experiment: str, scale: str, params: Path = paths.PARAMS) -> dict:
         content = yaml.safe_load(params.read_text()) or {}
     except yaml.YAMLError as error:
         raise BadInput(f"{params.name} is not YAML: {str(error).splitlines()[0]}") from error
+    if not isinstance(content, Mapping):
+        raise BadInput(f"{params.name}: expected scales by name, found {content!r}")
     if scale not in content:
         raise BadInput(f"no scale {scale!r} in {params.name}; there are: {', '.join(content)}")
-    if experiment not in content[scale]:
-        raise BadInput(f"{params.name}: scale {scale} has no {experiment!r}; it has: {', '.join(content[scale])}")
-    return content[scale][experiment]
+    known = content[scale] if isinstance(content[scale], Mapping) else {}
+    if experiment not in known:
+        raise BadInput(f"{params.name}: scale {scale} has no {experiment!r}; it has: {', '.join(known) or 'nothing'}")
+    return known[experiment]
 
 
 def build(cls: type[T], content: Any, where: str) -> T:
@@ -48,7 +51,11 @@ def build(cls: type[T], content: Any, where: str) -> T:
     if missing:
         raise BadInput(f"{where}: setting {missing[0]!r} is missing")
     kinds = get_type_hints(cls)
-    return cls(**{name: _value(kinds[name], value, f"{where}.{name}") for name, value in content.items()})
+    values = {name: _value(kinds[name], value, f"{where}.{name}") for name, value in content.items()}
+    try:
+        return cls(**values)
+    except BadInput as error:
+        raise BadInput(f"{where}: {error}") from error
 
 
 def _value(kind: Any, value: Any, where: str) -> Any:

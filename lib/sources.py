@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lib import paths
+from lib.errors import BadInput
 
 
 def closure(*modules: str, root: Path = paths.ROOT) -> list[Path]:
@@ -18,14 +19,20 @@ def closure(*modules: str, root: Path = paths.ROOT) -> list[Path]:
 
     Read from the text: imports inside functions count, and so does each package's __init__ on the way. Modules must
     be named absolutely ("lib.sweep"); the project has no relative imports.
+
+    Raises:
+        BadInput: one of these modules is not there.
     """
+    for name in modules:
+        if file_of(name, root) is None:
+            raise BadInput(f"no module {name!r} under {root}")
     found: set[Path] = set()
     queue = list(modules)
     while queue:
         name = queue.pop()
         parts = name.split(".")
         for depth in range(1, len(parts) + 1):
-            path = _file(".".join(parts[:depth]), root)
+            path = file_of(".".join(parts[:depth]), root)
             if path is not None and path not in found:
                 found.add(path)
                 queue += imported(ast.parse((root / path).read_text()))
@@ -51,7 +58,8 @@ def fingerprint(files: Iterable[Path], root: Path = paths.ROOT) -> str:
     return digest.hexdigest()
 
 
-def _file(module: str, root: Path) -> Path | None:
+def file_of(module: str, root: Path = paths.ROOT) -> Path | None:
+    """The file of a module, relative to the root; None when the name is no module (a function, say)."""
     base = Path(*module.split("."))
     for path in (base / "__init__.py", base.with_suffix(".py")):
         if (root / path).is_file():

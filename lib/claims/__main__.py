@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lib import paths
 from lib.claims import papers, readme
-from lib.claims.judge import judge
+from lib.claims.judge import judge, largest
 from lib.errors import BadInput
 from lib.results import read_claims, write_csv
 from lib.settings import SCALES
@@ -19,12 +19,17 @@ def main(words: list[str] | None = None) -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--scale", help=f"judge on the runs of this scale: {', '.join(SCALES)}")
     what.add_argument("--show", metavar="SCALE", help="print a line per claim, as judged at this scale")
-    what.add_argument("--readme", action="store_true", help="write README.md's table from the verdicts of all scales")
+    what.add_argument(
+        "--largest", action="store_true", help="write results/claims.csv: each claim at its largest scale"
+    )
+    what.add_argument("--readme", action="store_true", help="write README.md's table from results/claims.csv")
     what.add_argument("--check", action="store_true", help="fail when README.md's table is out of step")
     parser.add_argument("--results", type=Path, default=paths.RESULTS, help="where results are (default: results/)")
     asked = parser.parse_args(words)
     try:
-        if asked.readme:
+        if asked.largest:
+            write_csv(largest(asked.results), asked.results / "claims.csv")
+        elif asked.readme:
             readme.write(results=asked.results)
         elif asked.check:
             readme.check(results=asked.results)

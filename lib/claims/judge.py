@@ -12,6 +12,8 @@ from lib.claims.papers import Claim, Paper
 from lib.errors import BadInput
 from lib.evaluation import accuracy, memory
 from lib.evaluation.statistics import NOT_RUN, Interval, interval, together, verdict
+from lib.results import read_claims
+from lib.settings import SCALES
 
 MEASURES = {"accuracy": accuracy, "memory": memory}
 COLUMNS = ["id", "paper", "where", "says", "printed", "measured", "low", "high", "seeds", "data", "verdict", "why"]
@@ -25,6 +27,21 @@ def judge(papers: list[Paper], scale: str, results: Path = paths.RESULTS) -> pd.
             head = {"id": claim.id, "paper": paper.paper, "where": claim.where, "says": claim.says}
             rows.append(head | {"printed": claim.printed} | _judged(claim, paper, scale, results))
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def largest(results: Path = paths.RESULTS) -> pd.DataFrame:
+    """For each claim the row of the largest scale that has a verdict, with that scale in a column, by paper."""
+    chosen: dict[str, dict] = {}
+    for scale in SCALES:  # a larger scale replaces a smaller one
+        if not (results / scale / "claims.csv").exists():
+            continue
+        for row in read_claims(scale, results).to_dict("records"):
+            ran = row["verdict"] != NOT_RUN
+            if ran or row["id"] not in chosen:
+                chosen[row["id"]] = row | {"scale": scale if ran else ""}
+    if not chosen:
+        raise BadInput("no scale has verdicts yet; python -m lib.claims --scale quick")
+    return pd.DataFrame(chosen.values()).sort_values("paper", kind="stable", ignore_index=True)
 
 
 def measure(claim: Claim, runs: pd.DataFrame | None) -> float | Mapping[str, Mapping[int, float]]:
@@ -52,6 +69,8 @@ def _judged(claim: Claim, paper: Paper, scale: str, results: Path) -> dict:
     if not path.exists():
         return _not_run(f"no runs of {experiment} at this scale")
     runs = pd.read_csv(path)
+    if runs.empty:
+        return _not_run(f"no run of {experiment} is finished at this scale")
     used = sorted(set(runs.data))
     foreign = [name for name in used if name not in paper.data]
     data = ", ".join(f"{name} (stand-in)" if name in foreign else name for name in used)

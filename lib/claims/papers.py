@@ -55,8 +55,32 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class Table:
+    """A table as the paper printed it; null where it has a dash."""
+
+    id: str
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[list, ...]
+
+    def __post_init__(self):
+        wrong = [row for row in self.rows if len(row) != len(self.columns)]
+        if wrong:
+            raise BadInput(f"{self.id}: the row {wrong[0]} has {len(wrong[0])} cells, not {len(self.columns)}")
+
+
+@dataclass(frozen=True)
+class Slip:
+    """Something the paper got wrong or left out: where, what it says, what was found."""
+
+    where: str
+    says: str
+    found: str
+
+
+@dataclass(frozen=True)
 class Paper:
-    """One paper: what it is, what it claims, and which data it used (any other is a stand-in)."""
+    """One paper: what it is, its tables as printed, what it claims, and which data it used (other is a stand-in)."""
 
     paper: int
     title: str
@@ -65,6 +89,8 @@ class Paper:
     address: str
     data: tuple[str, ...]
     claims: tuple[Claim, ...]
+    tables: tuple[Table, ...] = ()
+    slips: tuple[Slip, ...] = ()
 
 
 def read(folder: Path = paths.PAPERS) -> list[Paper]:

@@ -1,4 +1,4 @@
-"""The table of claims in README.md, between two markers, always computed from the committed verdicts."""
+"""The table of claims in README.md, between two markers, always computed from results/claims.csv."""
 
 from __future__ import annotations
 
@@ -9,23 +9,9 @@ import pandas as pd
 from lib import paths
 from lib.errors import BadInput
 from lib.evaluation.statistics import NOT_RUN
-from lib.results import read_claims, write_text
+from lib.results import read_scorecard, write_text
 
 BEGIN, END = "<!-- claims: begin (python -m lib.claims --readme) -->", "<!-- claims: end -->"
-
-
-def largest(results: Path = paths.RESULTS) -> pd.DataFrame:
-    """For each claim the row of the largest scale that has a verdict, with that scale in a column."""
-    chosen: dict[str, dict] = {}
-    for scale in ("quick", "real", "paper"):  # a larger scale replaces a smaller one
-        if not (results / scale / "claims.csv").exists():
-            continue
-        for row in read_claims(scale, results).to_dict("records"):
-            if row["id"] not in chosen or row["verdict"] != NOT_RUN:
-                chosen[row["id"]] = row | {"scale": scale if row["verdict"] != NOT_RUN else ""}
-    if not chosen:
-        raise BadInput("no scale has verdicts yet; python -m lib.claims --scale quick")
-    return pd.DataFrame(chosen.values()).sort_values("paper", kind="stable", ignore_index=True)
 
 
 def table(claims: pd.DataFrame) -> str:
@@ -41,7 +27,7 @@ def table(claims: pd.DataFrame) -> str:
 
 def updated(text: str, claims: pd.DataFrame) -> str:
     """README's text with its table made anew."""
-    if text.count(BEGIN) != 1 or text.count(END) != 1:
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
         raise BadInput(f"README.md must hold the line {BEGIN!r} and, after it, {END!r}, once each")
     before, rest = text.split(BEGIN)
     return f"{before}{BEGIN}\n\n{table(claims)}\n\n{END}{rest.split(END)[1]}"
@@ -49,16 +35,25 @@ def updated(text: str, claims: pd.DataFrame) -> str:
 
 def write(readme: Path = paths.README, results: Path = paths.RESULTS) -> None:
     """Bring the table up to date."""
-    text = readme.read_text()
-    new = updated(text, largest(results))
+    text = _read(readme)
+    new = updated(text, read_scorecard(results))
     if new != text:
         write_text(new, readme)
 
 
 def check(readme: Path = paths.README, results: Path = paths.RESULTS) -> None:
     """Raise BadInput when the table is out of step with the committed verdicts."""
-    if updated(readme.read_text(), largest(results)) != readme.read_text():
-        raise BadInput("README.md's table of claims is out of step with results/; python -m lib.claims --readme")
+    text = _read(readme)
+    if updated(text, read_scorecard(results)) != text:
+        raise BadInput(
+            "README.md's table of claims is out of step with results/claims.csv; python -m lib.claims --readme"
+        )
+
+
+def _read(readme: Path) -> str:
+    if not readme.exists():
+        raise BadInput(f"{readme} does not exist; it would hold the table of claims")
+    return readme.read_text()
 
 
 def _measured(row: dict) -> str:
@@ -66,4 +61,6 @@ def _measured(row: dict) -> str:
         return ""
     if int(row["seeds"]) == 0:
         return f"{float(row['measured']):.4g}"
+    if int(row["seeds"]) == 1:
+        return f"{float(row['measured']):.2f} (one seed: no interval)"
     return f"{float(row['measured']):.2f} [{float(row['low']):.2f}, {float(row['high']):.2f}], {row['seeds']} seeds"

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from lib.pruners.layers import prunable
+from lib.kernels import storage
+from lib.pruners.layers import as_matrix, prunable
 
 
 def flops(model: nn.Module, shape: Sequence[int]) -> int:
@@ -21,6 +22,12 @@ def flops(model: nn.Module, shape: Sequence[int]) -> int:
     Args:
         shape: of one example, without the batch axis.
     """
+    uses = _uses(model, shape)
+    return sum(2 * int((layer.weight != 0).sum()) * uses.get(layer.name, 0) for layer in prunable(model))
+
+
+def _uses(model: nn.Module, shape: Sequence[int]) -> dict[str, int]:
+    """How often one example uses each weight of a layer, {parameter name: output positions}."""
     uses: dict[str, int] = {}
 
     def count(name: str):
@@ -40,4 +47,41 @@ def flops(model: nn.Module, shape: Sequence[int]) -> int:
         model.train(training)
         for handle in handles:
             handle.remove()
-    return sum(2 * int((layer.weight != 0).sum()) * uses.get(layer.name, 0) for layer in layers)
+    return uses
+
+
+def sizes(model: nn.Module, shape: Sequence[int], value_bits: int = 16) -> dict[str, int]:
+    """Parameters, bytes in each format, and FLOPs of a network.
+
+    Biases and norms are stored as they are in every format. In the 2:4 format only layers that have the pattern are
+    compressed; the others stay dense.
+
+    Args:
+        shape: of one example, without the batch axis.
+        value_bits: width of a stored value.
+
+    Returns:
+        parameters (all trained numbers), weights (those that can be pruned), kept (weights that are not zero),
+        bytes_dense, bytes_csr, bytes_bitmap, bytes_two_four, flops_dense (of the same network without zeros), flops.
+    """
+    layers = prunable(model)
+    weights = sum(layer.weight.numel() for layer in layers)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    found = {"parameters": parameters, "weights": weights, "kept": sum(int((la.weight != 0).sum()) for la in layers)}
+    for form in ("dense", "csr", "bitmap", "two_four"):
+        bits = (parameters - weights) * value_bits
+        for layer in layers:
+            matrix = as_matrix(layer.weight)
+            own = "dense" if form == "two_four" and not has_two_four(matrix) else form
+            bits += storage.bits(own, *matrix.shape, int((matrix != 0).sum()), value_bits)
+        found[f"bytes_{form}"] = math.ceil(bits / 8)
+    uses = _uses(model, shape)
+    found["flops_dense"] = sum(2 * layer.weight.numel() * uses.get(layer.name, 0) for layer in layers)
+    return found | {"flops": flops(model, shape)}
+
+
+def has_two_four(matrix: torch.Tensor) -> bool:
+    """Whether every four consecutive values of each row hold at least two zeros (paper 2, section 3.1)."""
+    if matrix.shape[1] % 4:
+        return False
+    return bool(((matrix.reshape(-1, 4) != 0).sum(1) <= 2).all())

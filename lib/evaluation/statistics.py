@@ -44,7 +44,9 @@ def interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
     mean, count = float(sample.mean()), len(sample)
     if count == 1:
         return Interval(mean, -math.inf, math.inf, 1)
-    if count < 10 or np.ptp(sample) == 0:
+    if np.ptp(sample) == 0:  # without the rounding of a mean: 0.1 three times is 0.1
+        return Interval(float(sample[0]), float(sample[0]), float(sample[0]), count)
+    if count < 10:
         half = float(stats.t.ppf(0.5 + confidence / 2, count - 1) * sample.std(ddof=1) / math.sqrt(count))
         return Interval(mean, mean - half, mean + half, count)
     ends = stats.bootstrap(

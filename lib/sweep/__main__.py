@@ -9,9 +9,12 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import sys
 import time
+import warnings
 from collections.abc import Iterator
+from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -38,6 +41,7 @@ def main(words: list[str] | None = None) -> None:
         print(f"lib.sweep: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
+        warnings.filterwarnings("ignore", ".*cancelled")  # joblib's advice to whoever leaves before the end
         sys.exit("lib.sweep: stopped; what is finished is kept, the same command goes on")
 
 
@@ -48,7 +52,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=0, help="processes, one thread each (default: one a core)")
     parser.add_argument("--device", default="auto", help="cpu, cuda, or auto: cuda if there is one; quick is cpu")
     parser.add_argument("--budget", help="stop cleanly after this time (90s, 25m, 2h) and write what is finished")
-    parser.add_argument("--scheduler", help="address of a Dask scheduler whose workers do the runs")
+    parser.add_argument("--scheduler", help="address of a Dask scheduler; its workers (--nthreads 1) do the runs")
     parser.add_argument("--resume-from", type=Path, help="take the finished configurations of this partial CSV")
     parser.add_argument("--params", type=Path, default=paths.PARAMS, help="settings (default: params.yaml)")
     parser.add_argument("--results", type=Path, default=paths.RESULTS, help="where results go (default: results/)")
@@ -61,12 +65,12 @@ def sweep(asked: argparse.Namespace) -> None:
     work = grid(asked.experiment, asked.scale, asked.params)
     commit = provenance.commit()  # of the sources that run, not of what the checkout may hold at the end
     device = choose_device(asked.device, asked.scale)
+    if asked.jobs < 0:
+        raise BadInput(f"--jobs {asked.jobs}: expected a number of processes, or 0 for one a core")
     jobs = asked.jobs or (1 if device == "cuda" else joblib.cpu_count())
     deadline = None if asked.budget is None else time.time() + seconds(asked.budget)
     store = Store(asked.store.resolve() / asked.scale / asked.experiment)
     csv = asked.results / asked.scale / "runs" / f"{asked.experiment}.csv"
-    if asked.scale == "quick":
-        os.environ.update(PORTABLE)
 
     entries = store.finished(list(work.configurations))
     if asked.resume_from is not None:
@@ -104,12 +108,19 @@ def run_missing(
 ) -> list[Path]:
     """Run the configurations that have no entry yet, add theirs, and return the tracebacks of those that failed."""
     missing = {key: c for key, c in work.configurations.items() if key not in entries}
-    # A worker of another machine keeps its checkpoints in its own checkout.
-    folder = store.folder if scheduler is None else paths.STORE / work.scale / work.name
+    how = {
+        "experiment": work.name,
+        "source_hash": work.source_hash,
+        "environment": PORTABLE if work.scale == "quick" else {},
+        "device": device,
+        "folder": os.path.relpath(store.folder, paths.ROOT),
+        "deadline": deadline,
+        "owner": os.getpid() if scheduler is None else None,
+    }
     failed: list[Path] = []
     units = {key: work.experiment.units(c) for key, c in work.configurations.items()}
-    with backend(scheduler, jobs), Bar(units, folder, set(entries)) as bar:
-        calls = (joblib.delayed(call)(work.name, key, c, device, folder, deadline) for key, c in missing.items())
+    with backend(scheduler, jobs), Bar(units, store.folder, set(entries)) as bar:
+        calls = (joblib.delayed(call)(key, c, **how) for key, c in missing.items())
         for key, outcome in joblib.Parallel(return_as="generator_unordered", batch_size=1)(calls):
             if outcome["status"] == "finished":
                 store.add(key, missing[key], outcome["rows"], outcome["seconds"])
@@ -120,26 +131,55 @@ def run_missing(
     return failed
 
 
-def call(experiment: str, key: str, configuration: dict, device: str, folder: Path, deadline: float | None):
-    """What a worker does; the job is made there, because it watches the process that started the worker."""
-    return key, run_one(experiment, configuration, Job(device, folder / key, deadline))
+def call(
+    key: str,
+    configuration: dict,
+    experiment: str,
+    source_hash: str,
+    environment: dict[str, str],
+    device: str,
+    folder: str,
+    deadline: float | None,
+    owner: int | None,
+) -> tuple[str, dict]:
+    """What a worker does. Its folder is told from the root: one on another machine uses its own checkout."""
+    checkpoints = Path(os.path.normpath(paths.ROOT / folder)) / key
+    job = Job(device, checkpoints, deadline, owner=owner)
+    outcome = run_one(experiment, configuration, job, source_hash, environment)
+    if job.orphan():
+        os._exit(1)  # its memory is needed by the sweep that goes on, and nobody hears anything else it could raise
+    if owner is None and outcome["status"] == "finished":  # the store, perhaps on another machine, cannot clear them up
+        shutil.rmtree(checkpoints, ignore_errors=True)
+    return key, outcome
 
 
 @contextmanager
 def backend(scheduler: str | None, jobs: int) -> Iterator[None]:
     """Where joblib sends the work: processes of this machine, or the workers of a Dask scheduler."""
+    lost = "a worker was killed (out of memory?); what is finished is kept, the same command goes on"
     if scheduler is None:
         with joblib.parallel_config("loky", n_jobs=jobs):
-            yield
+            try:
+                yield
+            except BrokenExecutor as error:
+                raise BadInput(lost) from error
         return
-    from distributed import Client
+    from distributed import Client, KilledWorker
 
     try:
         client = Client(scheduler, timeout="10s")
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise BadInput(f"no Dask scheduler answers at {scheduler}; `dask scheduler` starts one") from error
     with client, joblib.parallel_config("dask", client=client, n_jobs=-1):
-        yield
+        try:
+            client.wait_for_workers(1, timeout=10)
+        except TimeoutError as error:
+            command = f"dask worker {scheduler} --nthreads 1"
+            raise BadInput(f"the scheduler at {scheduler} has no workers; `{command}` starts one") from error
+        try:
+            yield
+        except KilledWorker as error:
+            raise BadInput(lost) from error
 
 
 def choose_device(asked: str, scale: str) -> str:

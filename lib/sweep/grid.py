@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import json
+import os
 import pkgutil
+import threading
 import time
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 
 import pandas as pd
+from tqdm import tqdm
 
 from lib import paths, settings, sources
 from lib.errors import BadInput
 from lib.jobs import Job, Stopped
+
+# Two runs in one process (a Dask worker with several threads) would draw from each other's random numbers.
+ALONE = threading.Lock()
+# A bar's own lock is a semaphore of the system, which a worker that is stopped would leave behind.
+tqdm.set_lock(threading.RLock())
 
 
 @dataclass(frozen=True)
@@ -62,7 +72,7 @@ def grid(name: str, scale: str, params: Path = paths.PARAMS) -> Grid:
         raise BadInput(f"no experiment {name!r}; there are: {', '.join(names())}")
     experiment = importlib.import_module(f"lib.experiments.{name}")
     chosen = settings.build(experiment.Settings, settings.read(name, scale, params), f"{scale}.{name}")
-    source_hash = sources.fingerprint(sources.closure(experiment.__name__))
+    source_hash = imported_hash(name)
     configurations = {key(c, source_hash): c for c in experiment.configurations(chosen)}
     laid = Grid(name, scale, experiment, configurations, source_hash)
     if len({laid.identity(c) for c in configurations.values()}) < len(experiment.configurations(chosen)):
@@ -70,27 +80,56 @@ def grid(name: str, scale: str, params: Path = paths.PARAMS) -> Grid:
     return laid
 
 
+@functools.cache
+def imported_hash(experiment: str) -> str:
+    """The hash of the sources this process computes an experiment with: as they were when it first imported it."""
+    module = importlib.import_module(f"lib.experiments.{experiment}")
+    return sources.fingerprint(sources.closure(module.__name__))
+
+
 def key(configuration: dict, source_hash: str) -> str:
     """What a configuration is stored under: its settings and the sources it is computed with."""
     return hashlib.sha256(json.dumps([configuration, source_hash], sort_keys=True).encode()).hexdigest()[:16]
 
 
-def run_one(experiment: str, configuration: dict, job: Job) -> dict:
+def run_one(
+    experiment: str,
+    configuration: dict,
+    job: Job,
+    source_hash: str | None = None,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> dict:
     """One configuration, in a worker: {status: finished | stopped | failed, rows, seconds, traceback}.
 
     One thread, always: the rounding of a product depends on how many threads share it, and results must not depend
     on how many configurations run side by side.
+
+    Args:
+        source_hash: what the worker must compute with; None: whatever it has.
+        environment: variables that say how torch computes.
     """
+    with ALONE:
+        started = time.monotonic()
+        outcome = {"status": "finished", "rows": [], "traceback": ""}
+        try:
+            job.check()
+            prepare(environment)
+            if source_hash is not None and source_hash != imported_hash(experiment):
+                raise BadInput("the sources have changed, or this worker has other ones: start it anew from the same")
+            outcome["rows"] = importlib.import_module(f"lib.experiments.{experiment}").run(configuration, job)
+        except Stopped:
+            outcome["status"] = "stopped"
+        except Exception:  # reported in full by the sweep; the other configurations go on
+            outcome |= {"status": "failed", "traceback": traceback.format_exc()}
+        return outcome | {"seconds": time.monotonic() - started}
+
+
+def prepare(environment: Mapping[str, str]) -> None:
+    """Set how this process computes. Torch reads its variables before its first product and never again."""
+    os.environ.update(environment)
     import torch
 
     torch.set_num_threads(1)
-    started = time.monotonic()
-    outcome = {"status": "finished", "rows": [], "traceback": ""}
-    try:
-        job.check()
-        outcome["rows"] = importlib.import_module(f"lib.experiments.{experiment}").run(configuration, job)
-    except Stopped:
-        outcome["status"] = "stopped"
-    except Exception:  # reported in full by the sweep; the other configurations go on
-        outcome |= {"status": "failed", "traceback": traceback.format_exc()}
-    return outcome | {"seconds": time.monotonic() - started}
+    capability = torch.backends.cpu.get_cpu_capability()
+    if environment.get("ATEN_CPU_CAPABILITY") == "avx2" and capability == "AVX512":
+        raise BadInput("this process has computed with AVX-512 before; these results need AVX2: start it anew")

@@ -9,15 +9,17 @@ from tqdm import tqdm
 
 
 class Bar:
-    """Reads what each running configuration says of itself (`Job.advance`) and shows the sum.
+    """Reads what each running configuration says of itself (`Job.advance`) and shows the sum and who is at work.
 
-    On machines that share no folder with this one the bar moves when a configuration is finished.
+    It never goes back: a configuration that a stopped sweep had begun counts as far as it was, and stays there until
+    it has got beyond. On machines that share no folder with this one the bar moves when a configuration is finished.
     """
 
     def __init__(self, units: dict[str, int], folder: Path, finished: set[str], every: float = 0.5):
         self.units, self.folder, self.finished, self.every = units, folder, set(finished), every
-        self.bar = tqdm(total=sum(units.values()), unit="unit", smoothing=0.05, dynamic_ncols=True)
-        self.bar.initial = self.bar.n = self._count()[0]
+        self.before = {key: self._read(key) for key in units}
+        self.done = {key: done for key, (done, _) in self.before.items()}
+        self.bar = tqdm(total=sum(units.values()), initial=sum(self.done.values()), unit="unit", dynamic_ncols=True)
         self.stop = threading.Event()
         self.thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -36,21 +38,19 @@ class Bar:
             self._show()
 
     def _show(self) -> None:
-        count, labels = self._count()
+        now = {key: self._read(key) for key in self.units}
+        self.done = {key: max(self.done[key], done) for key, (done, _) in now.items()}
+        labels = [label for key, (done, label) in now.items() if label and (done, label) != self.before[key]]
         self.bar.set_postfix_str(", ".join(labels), refresh=False)
-        self.bar.n = count
+        self.bar.n = sum(self.done.values())
         self.bar.refresh()
 
-    def _count(self) -> tuple[int, list[str]]:
-        count, labels = 0, []
-        for key, units in self.units.items():
-            if key in self.finished:
-                count += units
-                continue
-            try:
-                done, label = (self.folder / key / "progress").read_text().split(maxsplit=1)
-                count += min(int(done), units)
-                labels.append(label)
-            except (OSError, ValueError):  # not begun, or being written this moment
-                continue
-        return count, labels
+    def _read(self, key: str) -> tuple[int, str]:
+        """Units done in a configuration, and what it is at."""
+        if key in self.finished:
+            return self.units[key], ""
+        try:
+            done, label = (self.folder / key / "progress").read_text().split(maxsplit=1)
+            return min(int(done), self.units[key]), label
+        except (OSError, ValueError):  # not begun, or being written this moment
+            return 0, ""

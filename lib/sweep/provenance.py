@@ -6,6 +6,7 @@ are finished, so that another machine can go on from the CSV.
 
 from __future__ import annotations
 
+import hashlib
 import platform
 import subprocess
 from importlib.metadata import version
@@ -40,6 +41,7 @@ def write(csv: Path, work: Grid, entries: dict[str, dict], jobs: int, device: st
         "processes": jobs,
         "threads_a_process": 1,
         "seconds": round(sum(entry["seconds"] for entry in entries.values())),
+        "sha256": hashlib.sha256(csv.read_bytes()).hexdigest(),
         "finished": sorted(entries),
     }
     write_text(yaml.safe_dump(content, sort_keys=False), beside(csv))
@@ -49,25 +51,37 @@ def resume(csv: Path, work: Grid) -> dict[str, dict]:
     """The finished configurations of an earlier, partial run file, as store entries.
 
     Raises:
-        BadInput: the file or its provenance is missing, or it was computed with other sources.
+        BadInput: the file or its provenance is missing or altered, or it was computed with other sources.
     """
     if not csv.exists() or not beside(csv).exists():
         raise BadInput(f"--resume-from: {csv} and {beside(csv).name} beside it are both needed")
-    origin = yaml.safe_load(beside(csv).read_text())
+    origin = _read(beside(csv))
+    if origin["sha256"] != hashlib.sha256(csv.read_bytes()).hexdigest():
+        raise BadInput(f"--resume-from: {csv.name} is not the file that {beside(csv).name} describes")
     if origin["source_hash"] != work.source_hash:
         raise BadInput(
             f"--resume-from: {csv.name} was computed with sources {origin['source_hash'][:12]}, these are "
             f"{work.source_hash[:12]}; check out commit {origin['commit']} to go on from it"
         )
-    table = pd.read_csv(csv)
-    keys = list(work.experiment.KEYS)
-    groups = {name if isinstance(name, tuple) else (name,): rows for name, rows in table.groupby(keys)}
+    groups = dict(iter(pd.read_csv(csv).groupby(list(work.experiment.KEYS))))
     entries = {}
     for key, configuration in work.configurations.items():
         if key in origin["finished"]:
             rows = groups[work.identity(configuration)].to_dict("records")
-            entries[key] = {"configuration": configuration, "rows": rows, "seconds": 0.0}
+            seconds = origin["seconds"] / len(origin["finished"])  # the file knows only their sum
+            entries[key] = {"configuration": configuration, "rows": rows, "seconds": seconds}
     return entries
+
+
+def _read(path: Path) -> dict:
+    try:
+        origin = yaml.safe_load(path.read_text())
+        missing = {"commit", "source_hash", "seconds", "sha256", "finished"} - set(origin)
+    except (yaml.YAMLError, ValueError, TypeError) as error:
+        raise BadInput(f"--resume-from: {path.name} is damaged: {' '.join(str(error).split())}") from error
+    if missing:
+        raise BadInput(f"--resume-from: {path.name} is damaged: it lacks {', '.join(sorted(missing))}")
+    return origin
 
 
 def commit() -> str:

@@ -37,7 +37,7 @@ class Store:
                 if entry.pop("checksum") != _checksum(entry):
                     raise ValueError("wrong checksum")
                 entries[key] = entry
-            except (ValueError, KeyError, AttributeError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
                 aside = path.replace(path.with_suffix(".damaged"))
                 print(f"{path.name} is damaged ({error}): kept as {aside.name}, computed again", file=sys.stderr)
         return entries

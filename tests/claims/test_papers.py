@@ -1,0 +1,102 @@
+"""Papers are data: read, checked, and refused in one line when they are not as they should be."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lib import paths
+from lib.claims import papers
+from lib.claims.judge import MEASURES
+from lib.errors import BadInput
+from lib.sweep.grid import names
+
+CLAIM = {
+    "id": "c",
+    "where": "section 1",
+    "says": "it works",
+    "printed": "44 %",
+    "kind": "relation",
+    "measure": {"function": "memory.saved", "form": "two_four", "value_bits": 16},
+    "holds_if": {"at_least": 1},
+}
+PAPER = {"paper": 7, "title": "t", "authors": "a", "year": 2021, "address": "https://x", "data": ["imagenet"]}
+
+
+def write(folder: Path, name: str = "p.yaml", claims: list | None = None, **change) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(yaml.safe_dump(PAPER | {"claims": [CLAIM] if claims is None else claims} | change))
+    return folder
+
+
+def refused(folder: Path) -> str:
+    with pytest.raises(BadInput) as error:
+        papers.read(folder)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_papers_come_in_the_order_of_their_numbers(tmp_path: Path):
+    write(tmp_path, "a.yaml", paper=9)
+    write(tmp_path, "b.yaml", paper=2, claims=[CLAIM | {"id": "d"}])
+    read = papers.read(tmp_path)
+    assert [(paper.paper, paper.claims[0].id) for paper in read] == [(2, "d"), (9, "c")]
+    assert read[1].claims[0].measure["value_bits"] == 16
+    assert read[1].data == ("imagenet",)
+
+
+def test_a_claim_that_was_not_run_gives_a_reason_and_no_measure(tmp_path: Path):
+    bare = {name: CLAIM[name] for name in ("id", "where", "says", "printed", "kind")}
+    claim = papers.read(write(tmp_path, claims=[bare | {"not_run": "needs a GPU"}]))[0].claims[0]
+    assert (claim.not_run, claim.measure, claim.holds_if) == ("needs a GPU", {}, {})
+    assert "not_run says there is no measure" in refused(write(tmp_path, claims=[CLAIM | {"not_run": "needs a GPU"}]))
+    assert "claim c: measure needs a function, or not_run a reason" in refused(write(tmp_path, claims=[bare]))
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"kind": "relaton"}, "p.yaml.claims[0]: claim c: kind 'relaton': known are relation, number"),
+        ({"printed": 44}, "p.yaml.claims[0].printed: expected str, found 44"),
+        ({"holds_if": {}}, "p.yaml.claims[0]: claim c: criterion {}: expected one of at_least, at_most, above, below,"),
+        ({"holds_if": {"between": [2, 1]}}, "claim c: criterion {'between': [2, 1]}: the lower number comes first"),
+        ({"verdict": "reproduced"}, "p.yaml.claims[0]: unknown setting 'verdict'"),  # never typed
+    ],
+)
+def test_a_claim_that_is_not_right_is_refused_with_its_place(tmp_path: Path, change: dict, line: str):
+    assert line in refused(write(tmp_path, claims=[CLAIM | change]))
+
+
+def test_a_claim_without_a_part_is_refused(tmp_path: Path):
+    assert "claims[0]: setting 'says' is missing" in refused(
+        write(tmp_path, claims=[{name: part for name, part in CLAIM.items() if name != "says"}])
+    )
+
+
+def test_two_claims_with_one_id_are_refused_even_in_two_papers(tmp_path: Path):
+    write(tmp_path, "a.yaml")
+    assert "claim c stands twice" in refused(write(tmp_path, "b.yaml", paper=8))
+
+
+def test_a_file_that_is_not_yaml_is_refused(tmp_path: Path):
+    (tmp_path / "p.yaml").write_text("claims: [\n - x: y: z")
+    assert refused(tmp_path).startswith("p.yaml is not YAML: ")
+
+
+@pytest.mark.parametrize("row", [[], [1], [1, 2, 3]])
+def test_a_row_of_a_printed_table_has_a_cell_for_each_column(tmp_path: Path, row: list):
+    table = {"id": "table 2", "caption": "c", "columns": ["network", "dense"], "rows": [["a", None], row]}
+    line = refused(write(tmp_path, tables=[table]))
+    assert line.startswith("p.yaml.tables[0]: table 2: ")
+    assert f"has {len(row)} cells, not 2" in line
+
+
+def test_the_projects_own_papers_are_right_and_name_measures_and_experiments_that_exist():
+    claims = [claim for paper in papers.read() for claim in paper.claims]
+    assert len(claims) > 0
+    for claim in claims:
+        if not claim.not_run:
+            module, name = claim.measure["function"].split(".")
+            assert callable(getattr(MEASURES[module], name)), claim.id
+            assert claim.measure.get("run") in (None, *names()), claim.id
+    assert len(papers.read()) == len(list(paths.PAPERS.glob("*.yaml")))
