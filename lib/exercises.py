@@ -1,0 +1,118 @@
+"""Exercises of the notebooks. `check("20.1", answer)` says right, or wrong with a hint; never the solution.
+
+The right answer is computed here by the library, so it cannot go stale; worked solutions live in the tests.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from types import EllipsisType
+
+import numpy as np
+import torch
+
+from lib import pruners
+from lib.errors import BadInput
+from lib.evaluation.statistics import interval, verdict
+from lib.kernels import storage
+
+Checker = Callable[[object], str | None]  # the hint, or None when the answer is right
+
+
+def check(exercise: str, answer: object) -> None:
+    """Say whether an answer is right. An answer of ... (three dots) has not been given yet."""
+    if exercise not in EXERCISES:
+        raise BadInput(f"no exercise {exercise!r}; there are: {', '.join(EXERCISES)}")
+    if isinstance(answer, EllipsisType):
+        print(f"Exercise {exercise}: not answered yet.")
+        return
+    try:
+        hint = EXERCISES[exercise](answer)
+    except Exception as error:  # a student's function may fail in any way; that is an answer too
+        hint = f"your answer failed with {type(error).__name__}: {error}"
+    print(f"Exercise {exercise}: right." if hint is None else f"Exercise {exercise}: not yet. Hint: {hint}")
+
+
+def number(right: float, hint: str, tolerance: float = 1e-6) -> Checker:
+    """An answer that is a number."""
+
+    def checker(answer: object) -> str | None:
+        close = math.isclose(float(answer), right, rel_tol=tolerance, abs_tol=tolerance)
+        return None if close else hint
+
+    return checker
+
+
+def function(right: Callable, cases: list[tuple], hint: str) -> Checker:
+    """An answer that is a function: it must agree with the library on every case."""
+
+    def checker(answer: object) -> str | None:
+        if not callable(answer):
+            return "the answer is a function; give its name, without calling it"
+        for case in cases:
+            expected, found = right(*case), answer(*case)
+            if not np.array_equal(np.asarray(found), np.asarray(expected)):
+                return f"{hint} It differs on the input {', '.join(map(str, case))}."
+        return None
+
+    return checker
+
+
+def _kept(weights: list[float], sparsity: float) -> list[bool]:
+    return pruners.unstructured({"w": torch.tensor([weights]).abs()}, sparsity)["w"][0].tolist()
+
+
+def _one_of_two(row: list[float]) -> list[bool]:
+    return pruners.n_of_m({"w": torch.tensor([row]).abs()}, 1, 2)["w"][0].tolist()
+
+
+def _judge(differences: list[float], margin: float) -> str:
+    return verdict(interval(differences), {"at_least": -margin})
+
+
+def _saved(value_bits: int) -> float:
+    dense = storage.bits("dense", 1, 4, 2, value_bits)
+    return 100 * (1 - storage.bits("two_four", 1, 4, 2, value_bits) / dense)
+
+
+EXERCISES: dict[str, Checker] = {
+    "00.1": function(
+        _kept,
+        [([0.3, -2.0, 0.1, 1.0], 0.5), ([4.0, 3.0, -2.0, -1.0, 0.5], 0.4), ([1.0, -5.0], 0.0)],
+        "Remove round(sparsity x number of weights) of them, those nearest to zero; the sign does not matter.",
+    ),
+    "00.2": number(
+        pruners.Gradual(final=0.8, every=100, times=4).target(200),
+        "Two of four prunings are done, so (1 - t/(n D)) is one half; cube it and put it into the equation.",
+    ),
+    "20.1": number(
+        _saved(32),
+        "A group of four 32-bit values takes 4 x 32 bits dense, and 2 x 32 + 2 x 2 bits compressed.",
+        tolerance=1e-3,
+    ),
+    "20.2": function(
+        _one_of_two,
+        [([3.0, -4.0, 1.0, 0.5],), ([-1.0, 1.0],), ([0.0, 0.1, -7.0, 2.0, 5.0, -6.0],)],
+        "Go through the row in pairs and keep the larger magnitude of each; of two equal ones keep the first.",
+    ),
+    "20.3": number(
+        math.comb(4, 2) ** 4,
+        "A group of four keeps its two in as many ways as four has pairs; sixteen weights make four groups.",
+    ),
+    "23.1": function(
+        _judge,
+        [([-0.2, 0.1, 0.0], 1.0), ([-3.0, -2.8, -3.2], 1.0), ([-2.0, 0.5, 0.1], 1.0), ([0.4, 0.6], 0.0)],
+        "Take the 95 % interval of the mean by Student's t (n - 1 degrees of freedom); look at where -margin lies.",
+    ),
+    "23.2": number(
+        storage.bits("dense", 64, 128, 0, 32) / storage.bits("two_four", 64, 128, 4096, 32),
+        "Divide the dense layer's bits by the compressed ones; the number of rows and columns cancels.",
+        tolerance=1e-3,
+    ),
+    "61.1": number(
+        -interval([-0.5, -0.7, -0.6]).low,
+        "The lower end of the interval has to be at or above -m; the factor of Student's t for three seeds is 4.303.",
+        tolerance=0.01,
+    ),
+}

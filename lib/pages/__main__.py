@@ -1,0 +1,91 @@
+"""Write the executed notebooks as one linked set of pages: html/index.html. Nothing is executed."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import nbformat
+from sphinx.cmd.build import build_main
+
+from lib import paths
+from lib.errors import BadInput
+from lib.settings import SCALES
+
+PARTS = {
+    "0": "Start here",
+    "1": "Paper 1: single-shot pruning before offline reinforcement learning",
+    "2": "Paper 2: the 2:4 pattern",
+    "3": "Paper 3: self-distillation for speaker verification",
+    "4": "Paper 4: neural plasticity networks",
+    "5": "Paper 5: group-sparse training",
+    "6": "All papers together",
+}
+INTRODUCTION = """# Sparsity, Reproduced
+
+Five papers on smaller neural networks, each rebuilt from its equations, run from numbered notebooks, and judged claim
+by claim against what the paper printed. These pages are the executed notebooks; nothing on them was typed by hand that
+could be computed.
+
+The *quick* pages use data that ships with the software and take seconds to run. A page marked *real scale* shows the
+same notebook on public data.
+"""
+
+
+def main(words: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser("python -m lib.pages", description=__doc__)
+    parser.add_argument("--results", type=Path, default=paths.RESULTS, help="where executed notebooks are")
+    parser.add_argument("--out", type=Path, default=paths.ROOT / "html", help="where pages go (default: html/)")
+    asked = parser.parse_args(words)
+    try:
+        write(asked.results, asked.out)
+    except BadInput as error:
+        print(f"lib.pages: {error}", file=sys.stderr)
+        sys.exit(2)
+    print(f"open {asked.out / 'index.html'}")
+
+
+def write(results: Path, out: Path) -> None:
+    """Make the pages anew from results/SCALE/notebooks/."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder)
+        shutil.copy(Path(__file__).with_name("conf.py"), source)
+        pages = copy_notebooks(results, source)
+        if not pages:
+            raise BadInput(f"no executed notebooks under {results}; make repro")
+        (source / "index.md").write_text(index(pages))
+        # -W: what Sphinx would only warn of (a dead link, a broken equation) is an error here
+        if build_main(["-q", "-W", "--keep-going", "-E", "-d", str(source / ".doctrees"), str(source), str(out)]):
+            raise BadInput("the pages have errors, named above")
+
+
+def copy_notebooks(results: Path, source: Path) -> list[str]:
+    """Quick notebooks under their names, those of larger scales as NAME-SCALE with the scale in the title."""
+    pages = []
+    for scale in SCALES:
+        for path in sorted((results / scale / "notebooks").glob("*.ipynb")):
+            page = path.stem if scale == "quick" else f"{path.stem}-{scale}"
+            notebook = nbformat.read(path, as_version=4)
+            if scale != "quick":
+                title, newline, rest = notebook.cells[0].source.partition("\n")
+                notebook.cells[0].source = f"{title} ({scale} scale){newline}{rest}"
+            nbformat.write(notebook, source / f"{page}.ipynb")
+            pages.append(page)
+    return sorted(pages)
+
+
+def index(pages: list[str]) -> str:
+    """The first page: an introduction and the notebooks in the order of the parts."""
+    text = INTRODUCTION
+    for digit, title in PARTS.items():
+        mine = [page for page in pages if page.startswith(digit)]
+        if mine:
+            text += f"\n```{{toctree}}\n:caption: '{title}'\n:maxdepth: 1\n\n" + "\n".join(mine) + "\n```\n"
+    return text
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Worked solutions of every exercise, and wrong answers that must not pass."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from lib.errors import BadInput
+from lib.exercises import EXERCISES, check
+
+
+def kept(weights, sparsity):
+    order = sorted(range(len(weights)), key=lambda i: abs(weights[i]))
+    removed = set(order[: round(sparsity * len(weights))])
+    return [i not in removed for i in range(len(weights))]
+
+
+def one_of_two(row):
+    pairs = [row[i : i + 2] for i in range(0, len(row), 2)]
+    return [keep for a, b in pairs for keep in ((True, False) if abs(a) >= abs(b) else (False, True))]
+
+
+def judge(differences, margin):
+    n = len(differences)
+    half = stats.t.ppf(0.975, n - 1) * np.std(differences, ddof=1) / math.sqrt(n)
+    low, high = np.mean(differences) - half, np.mean(differences) + half
+    return "reproduced" if low >= -margin else "differs" if high < -margin else "undecided"
+
+
+SOLUTIONS = {
+    "00.1": kept,
+    "00.2": 0.8 + (0 - 0.8) * (1 - 2 / 4) ** 3,
+    "20.1": 100 * (1 - (2 * 32 + 2 * 2) / (4 * 32)),
+    "20.2": one_of_two,
+    "20.3": 6**4,
+    "23.1": judge,
+    "23.2": 128 / 68,
+    "61.1": 0.6 + stats.t.ppf(0.975, 2) * 0.1 / math.sqrt(3),
+}
+WRONG = {
+    "00.1": lambda weights, sparsity: [w > 0 for w in weights],
+    "00.2": 0.4,
+    "20.1": 43.75,
+    "20.2": lambda row: [i % 2 == 0 for i in range(len(row))],
+    "20.3": 6 * 4,
+    "23.1": lambda differences, margin: "reproduced" if np.mean(differences) >= -margin else "differs",
+    "23.2": 2.0,
+    "61.1": 0.6,
+}
+
+
+def test_every_exercise_has_a_solution():
+    assert list(SOLUTIONS) == list(WRONG) == list(EXERCISES)
+
+
+@pytest.mark.parametrize("exercise", SOLUTIONS)
+def test_the_solution_is_right(exercise: str, capsys: pytest.CaptureFixture):
+    check(exercise, SOLUTIONS[exercise])
+    assert capsys.readouterr().out == f"Exercise {exercise}: right.\n"
+
+
+@pytest.mark.parametrize("exercise", WRONG)
+def test_a_wrong_answer_gets_a_hint(exercise: str, capsys: pytest.CaptureFixture):
+    check(exercise, WRONG[exercise])
+    assert capsys.readouterr().out.startswith(f"Exercise {exercise}: not yet. Hint: ")
+
+
+def test_three_dots_are_no_answer_yet(capsys: pytest.CaptureFixture):
+    check("20.1", ...)
+    assert capsys.readouterr().out == "Exercise 20.1: not answered yet.\n"
+
+
+def test_an_answer_of_the_wrong_kind_gets_a_hint_not_a_traceback(capsys: pytest.CaptureFixture):
+    check("20.1", "many")
+    check("20.2", 3)
+    check("20.2", lambda row: row[10])
+    lines = capsys.readouterr().out.splitlines()
+    assert "ValueError" in lines[0]
+    assert "the answer is a function" in lines[1]
+    assert "IndexError" in lines[2]
+
+
+def test_an_unknown_exercise_is_refused():
+    with pytest.raises(BadInput, match=r"no exercise '99\.9'"):
+        check("99.9", 1)

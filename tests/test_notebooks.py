@@ -1,0 +1,128 @@
+"""Source notebooks are clean and complete; lib.notebook executes them to the same bytes and refuses bad input."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from lib import notebook, paths
+from lib.errors import BadInput
+from lib.exercises import EXERCISES
+
+SOURCES = sorted(paths.NOTEBOOKS.glob("*.ipynb"))
+EXECUTED = sorted((paths.RESULTS / "quick" / "notebooks").glob("*.ipynb"))
+
+
+def code(path: Path) -> list[nbformat.NotebookNode]:
+    return [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_a_source_notebook_holds_no_outputs(path: Path):
+    assert all(cell.outputs == [] and cell.execution_count is None for cell in code(path))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_the_first_code_cell_imports_and_has_the_quick_parameters(path: Path):
+    first = code(path)[0]
+    assert first.metadata.get("tags") == ["parameters"]
+    assert 'scale = "quick"' in first.source
+    assert "out = None" in first.source
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_a_notebook_has_a_title_aims_and_what_to_read_next(path: Path):
+    text = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown")
+    assert re.match(rf"# {path.stem[:2]} · \S", text)
+    for part in ("you will be able to", "## Exercises", "## Read next"):
+        assert part in text
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_each_exercise_of_a_notebook_exists_and_asks_without_answering(path: Path):
+    asked = re.findall(r'^check\("([\d.]+)", (.+?)\)', "\n".join(cell.source for cell in code(path)), re.MULTILINE)
+    assert [name for name, _ in asked] == [name for name in EXERCISES if name.startswith(path.stem[:2])]
+    assert {answer for _, answer in asked} == {"..."}
+
+
+def test_every_notebook_has_been_executed():
+    assert [path.name for path in EXECUTED] == [path.name for path in SOURCES]
+
+
+@pytest.mark.parametrize("path", EXECUTED, ids=lambda path: path.stem)
+def test_an_executed_notebook_is_small_and_would_write_nothing(path: Path):
+    assert path.stat().st_size < 1_500_000
+    cells = code(path)
+    injected = [cell for cell in cells if "injected-parameters" in cell.metadata.get("tags", [])]
+    assert len(injected) == 1
+    assert injected[0].source.splitlines()[1:] == ['scale = "quick"']
+    assert all(cell.execution_count for cell in cells if cell.source)
+    outputs = [output for cell in cells for output in cell.outputs]
+    assert all(output.output_type != "error" and output.get("name") != "stderr" for output in outputs)
+
+
+EXAMPLE = [
+    "from lib import plots\nfrom lib.results import save_figure\n\nplots.style()",
+    'scale = "quick"\nout = None\ntimes = 2',
+    "import matplotlib.pyplot as plt\nfigure, ax = plt.subplots()\nax.plot([0, times])\nsave_figure(figure, 'f', out)",
+    "import sys\nprint('a warning', file=sys.stderr)\nprint(times)",
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    cells = [nbformat.v4.new_code_cell(cell) for cell in EXAMPLE]
+    cells[1].metadata["tags"] = ["parameters"]
+    kernel = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), tmp_path / "example.ipynb")
+    return tmp_path
+
+
+def test_two_executions_give_the_same_bytes_figures_too(folder: Path):
+    found = []
+    for name in ("a", "b"):
+        out = folder / name
+        notebook.execute("example", {"out": str(out), "times": 3}, out / "example.ipynb", folder)
+        found.append([(out / file).read_bytes() for file in ("example.ipynb", "figures/f.svg")])
+    assert found[0] == found[1]
+    text = found[0][0].decode()
+    assert "image/svg+xml" in text
+    assert "a warning\\n" not in text.split('"source"')[0]
+    assert str(folder) not in text
+
+
+def test_without_out_a_notebook_writes_nothing(folder: Path):
+    notebook.execute("example", {}, folder / "kept" / "example.ipynb", folder)
+    assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == ["example.ipynb", "example.ipynb"]
+
+
+def test_an_unknown_parameter_is_refused(folder: Path):
+    with pytest.raises(BadInput, match="no parameter 'tims'; it has: scale, out, times"):
+        notebook.execute("example", {"tims": 3}, folder / "x.ipynb", folder)
+    assert not (folder / "x.ipynb").exists()
+
+
+def test_a_failing_cell_is_named_and_leaves_the_old_result(folder: Path):
+    target = folder / "kept.ipynb"
+    target.write_text("before")
+    with pytest.raises(BadInput, match=r"example.ipynb: .* failed: TypeError"):
+        notebook.execute("example", {"times": "three", "scale": None, "out": 5}, target, folder)
+    assert target.read_text() == "before"
+
+
+def test_an_unknown_notebook_is_one_line():
+    done = subprocess.run([sys.executable, "-m", "lib.notebook", "nothing"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        f"lib.notebook: no notebook 'nothing'; there are: {', '.join(notebook.names())}"
+    ]
+
+
+def test_parameters_are_read_as_yaml():
+    assert notebook.parameter("flag=false") == ("flag", False)
+    assert notebook.parameter("rate=0.001") == ("rate", 0.001)
+    with pytest.raises(BadInput, match="expected NAME=VALUE"):
+        notebook.parameter("flag")
