@@ -3,19 +3,57 @@
 PYTHON ?= python3
 # The environment is named by the lock file's checksum: a changed lock makes a new one, a touched file does not.
 READY := .venv/.ready-$(shell cksum < requirements.txt | cut -d" " -f1)
+RUN := .venv/bin/python
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help env repro test bench data lab lock
+.PHONY: help env repro test real html bench data lab lock pipeline
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 env: $(READY) ## the locked environment in .venv (about two minutes, once)
 
 $(READY):
-	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "make: Python 3.11 or newer is needed, this is %d.%d; try make PYTHON=python3.12" % sys.version_info[:2])'
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, this is %d.%d; try make PYTHON=python3.12" % sys.version_info[:2])'
 	$(PYTHON) -m venv --clear .venv
-	.venv/bin/pip install --quiet -r requirements.txt
-	.venv/bin/pip install --quiet --no-deps --no-build-isolation -e .
+	.venv/bin/pip install --quiet --disable-pip-version-check -r requirements.txt
+	.venv/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
+
+repro: env ## every quick result anew, then the verdicts and how far any number is from the committed one
+	dvc repro --quiet --force
+	$(RUN) -m lib.claims --readme
+	$(RUN) -m lib.claims --show quick
+	$(RUN) -m lib.compare --scale quick
+
+test: env ## every check that CI runs
+	ruff check .
+	ruff format --check .
+	$(RUN) -m pytest -n 2 --dist loadscope tests
+	$(RUN) -m pytest -n 2 --dist loadscope --nbval-lax results/quick/notebooks
+
+real: data ## the real scale: hours on two cores; stop it at will, the same command goes on
+	dvc repro results/real/dvc.yaml
+	dvc repro --quiet
+
+html: env ## the executed notebooks as linked pages, html/index.html
+	$(RUN) -m lib.pages
+
+bench: env ## timings, into results/bench/ (keep the machine quiet)
+	$(RUN) -m lib.bench
+
+data: env ## the public data sets that data.dvc locks, into data/ (240 MB; not needed at the quick scale)
+	$(RUN) -m lib.data
+
+lab: env ## Jupyter on the notebooks
+	jupyter lab notebooks
+
+lock: ## requirements.txt from the ranges in pyproject.toml; OPTIONS=--upgrade also moves what is locked already
+	$(PYTHON) -m venv --clear .lock
+	.lock/bin/pip install --quiet --disable-pip-version-check uv
+	.lock/bin/uv pip compile pyproject.toml -o requirements.txt --universal --python-version 3.11 --no-annotate --quiet $(OPTIONS)
+	rm -rf .lock
+
+pipeline: env ## dvc.yaml anew from params.yaml, notebooks/ and the imports in lib/
+	$(RUN) -m lib.pipeline

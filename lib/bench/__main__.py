@@ -1,0 +1,56 @@
+"""Run benchmarks and write results/bench/NAME.csv, with device, threads and versions in every row."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import pkgutil
+import platform
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+from lib import bench, paths
+from lib.errors import BadInput
+from lib.results import write_csv
+from lib.sweep.__main__ import choose_device
+from lib.sweep.provenance import describe
+
+
+def names() -> list[str]:
+    """The benchmarks there are: modules of lib/bench that have a `run`."""
+    return [m.name for m in pkgutil.iter_modules(bench.__path__) if m.name not in ("__main__", "timing")]
+
+
+def main(words: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser("python -m lib.bench", description=__doc__)
+    parser.add_argument("name", nargs="*", help=f"some of: {', '.join(names())} (default: all)")
+    parser.add_argument("--device", default="auto", help="cpu, cuda, or auto: cuda if there is one")
+    parser.add_argument("--results", type=Path, default=paths.RESULTS, help="where results go (default: results/)")
+    asked = parser.parse_args(words)
+    try:
+        for name in asked.name or names():
+            if name not in names():
+                raise BadInput(f"no benchmark {name!r}; there are: {', '.join(names())}")
+            path = asked.results / "bench" / f"{name}.csv"
+            table = measure(name, choose_device(asked.device, "bench"))
+            write_csv(table, path)
+            print(f"{path.name}: {len(table)} rows on {table.device.iloc[0]}")
+    except BadInput as error:
+        print(f"lib.bench: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def measure(name: str, device: str) -> pd.DataFrame:
+    """A benchmark's rows, behind what they were measured on."""
+    import torch
+
+    module = importlib.import_module(f"lib.bench.{name}")
+    table = pd.DataFrame(module.run(device), columns=list(module.COLUMNS))
+    where = {"device": describe(device), "threads": torch.get_num_threads(), "torch": torch.__version__}
+    return pd.DataFrame({**where, "python": platform.python_version()}, index=table.index).join(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""How to time rivals fairly on a machine that is not quiet: in turn, many times, and compare medians."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+
+import torch
+
+
+def in_turn(rivals: dict[str, Callable[[], object]], seconds: float = 3.0, warmup: int = 3) -> dict[str, float]:
+    """Median milliseconds of each rival, called A B C A B C ... for about so many seconds and at least five rounds.
+
+    Taking turns lets a slow moment of the machine hit all of them alike. On a GPU each call is waited for.
+    """
+    times: dict[str, list[float]] = {name: [] for name in rivals}
+    for _ in range(warmup):
+        for call in rivals.values():
+            call()
+    began = time.perf_counter()
+    while time.perf_counter() - began < seconds or len(next(iter(times.values()))) < 5:
+        for name, call in rivals.items():
+            _wait()
+            start = time.perf_counter()
+            call()
+            _wait()
+            times[name].append(1000 * (time.perf_counter() - start))
+    return {name: median(values) for name, values in times.items()}
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()

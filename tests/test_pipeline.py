@@ -1,0 +1,99 @@
+"""dvc.yaml is derived and in step, quick results are up to date, and a change makes just its own stages stale."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+import yaml
+
+from lib import paths, pipeline
+from lib.errors import BadInput
+
+KINDS = ("metrics", "plots", "outs")
+
+
+def stale(root: Path) -> set[str]:
+    """The stages that `dvc repro` would run."""
+    words = [sys.executable, "-m", "dvc", "repro", "--dry", "--allow-missing"]
+    done = subprocess.run(words, cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return set(re.findall(r"^Running stage '([^']+)'", done.stdout, re.MULTILINE))
+
+
+@pytest.mark.parametrize("scale", pipeline.FILES)
+def test_dvc_yaml_is_in_step_with_the_sources(scale: str):
+    path = paths.ROOT / pipeline.FILES[scale]
+    assert path.read_text() == pipeline.pipeline(scale), "make pipeline brings it up to date"
+
+
+def test_making_the_quick_results_never_trains_at_the_real_scale():
+    """DVC follows dependencies into other pipelines: nothing that the root reads may be an output of the real one."""
+    quick, real = (yaml.safe_load((paths.ROOT / pipeline.FILES[s]).read_text())["stages"] for s in ("quick", "real"))
+    read = {dep for stage in quick.values() for dep in stage["deps"]}
+    made = {name for stage in real.values() for kind in KINDS for entry in stage.get(kind, []) for name in entry}
+    assert not read & made
+
+
+def test_quick_results_are_up_to_date():
+    assert stale(paths.ROOT) == set(), "make repro brings the quick results up to date"
+
+
+def test_every_quick_result_belongs_to_one_stage():
+    stages = yaml.safe_load((paths.ROOT / "dvc.yaml").read_text())["stages"].values()
+    written = [name for stage in stages for kind in KINDS for entry in stage.get(kind, []) for name in entry]
+    there = [p.relative_to(paths.ROOT).as_posix() for p in (paths.RESULTS / "quick").rglob("*") if p.is_file()]
+    there.append("results/claims.csv")
+    assert sorted(written) == sorted(there)
+
+
+def append(path: Path, text: str) -> None:
+    path.write_text(path.read_text() + text)
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ("lib/experiments/two_four_workflow.py", {"two_four_workflow"}),
+        ("lib/papers/two_four.yaml", {"claims"}),
+        ("lib/exercises.py", {"00_start_here", "20_two_four_pattern", "23_train_prune_retrain"}),
+        ("README.md", set()),
+    ],
+)
+def test_a_changed_file_makes_exactly_its_own_stages_stale(tree: Path, changed: str, expected: set[str]):
+    append(tree / changed, "\n# a comment\n")
+    assert stale(tree) == expected
+
+
+def test_a_changed_colour_in_a_notebook_retrains_nothing(tree: Path):
+    path = tree / "notebooks" / "20_two_four_pattern.ipynb"
+    text = path.read_text()
+    assert "color=plots.BLUE" in text
+    path.write_text(text.replace("color=plots.BLUE", "color=plots.GREEN"))
+    assert stale(tree) == {"20_two_four_pattern"}
+
+
+def stage_of(tree: Path, *cells: str) -> dict:
+    path = tree / "notebooks" / "99_example.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells]), path)
+    return pipeline.notebook_stage(path, pipeline.code(path), "quick", tree)
+
+
+def test_a_notebooks_imports_reads_and_writes_are_found(tree: Path):
+    stage = stage_of(
+        tree,
+        "from lib.results import read_runs, save_figure, save_table\nfrom lib.models import lenet",
+        'runs = read_runs("some_runs", scale)\nsave_table(runs, "99_table", out)',
+        'save_figure(figure, "99_figure", out)',
+    )
+    assert {"lib/models/lenet.py", "lib/notebook.py", "results/quick/runs/some_runs.csv"} <= set(stage["deps"])
+    assert not {"lib/models/resnet.py", "results/quick/claims.csv", "results/claims.csv"} & set(stage["deps"])
+    assert stage["metrics"] == [{"results/quick/tables/99_table.csv": {"cache": False}}]
+    assert stage["plots"] == [{"results/quick/figures/99_figure.svg": {"cache": False}}]
+
+
+def test_a_name_that_is_not_written_out_is_refused(tree: Path):
+    with pytest.raises(BadInput, match=r"read_runs\(name\): write the name out"):
+        stage_of(tree, "read_runs(name, scale)")
