@@ -49,7 +49,7 @@ def main(words: list[str] | None = None) -> None:
 
 
 def write(results: Path, out: Path) -> None:
-    """Make the pages anew from results/SCALE/notebooks/."""
+    """Make the pages anew from results/SCALE/notebooks/; when something is wrong with them the old ones stay."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder)
         shutil.copy(Path(__file__).with_name("conf.py"), source)
@@ -57,9 +57,12 @@ def write(results: Path, out: Path) -> None:
         if not pages:
             raise BadInput(f"no executed notebooks under {results}; make repro")
         (source / "index.md").write_text(index(pages))
+        built = source / "build" / "html"
         # -W: what Sphinx would only warn of (a dead link, a broken equation) is an error here
-        if build_main(["-q", "-W", "--keep-going", "-E", "-d", str(source / ".doctrees"), str(source), str(out)]):
+        if build_main(["-q", "-W", "--keep-going", "-d", str(source / "build" / "doctrees"), str(source), str(built)]):
             raise BadInput("the pages have errors, named above")
+        shutil.rmtree(out, ignore_errors=True)
+        shutil.copytree(built, out)
 
 
 def copy_notebooks(results: Path, source: Path) -> list[str]:

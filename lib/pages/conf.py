@@ -15,7 +15,7 @@ nb_execution_mode = "off"
 nb_merge_streams = True
 myst_enable_extensions = ["dollarmath"]
 templates_path: list[str] = []
-exclude_patterns: list[str] = []
+exclude_patterns = ["build"]
 suppress_warnings = ["mystnb.unknown_mime_type"]
 
 
