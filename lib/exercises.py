@@ -11,6 +11,7 @@ from types import EllipsisType
 
 import numpy as np
 import torch
+from scipy import stats
 
 from lib import pruners
 from lib.errors import BadInput
@@ -35,10 +36,10 @@ def check(exercise: str, answer: object) -> None:
 
 
 def number(right: float, hint: str, tolerance: float = 1e-6) -> Checker:
-    """An answer that is a number."""
+    """An answer that is a number, right within an absolute tolerance."""
 
     def checker(answer: object) -> str | None:
-        close = math.isclose(float(answer), right, rel_tol=tolerance, abs_tol=tolerance)
+        close = math.isclose(float(answer), right, rel_tol=0, abs_tol=tolerance)
         return None if close else hint
 
     return checker
@@ -79,8 +80,8 @@ def _saved(value_bits: int) -> float:
 EXERCISES: dict[str, Checker] = {
     "00.1": function(
         _kept,
-        [([0.3, -2.0, 0.1, 1.0], 0.5), ([4.0, 3.0, -2.0, -1.0, 0.5], 0.4), ([1.0, -5.0], 0.0)],
-        "Remove round(sparsity x number of weights) of them, those nearest to zero; the sign does not matter.",
+        [([0.3, -2.0, 0.1, 1.0], 0.5), ([4.0, 3.0, -2.0, -1.0, 0.5], 0.55), ([1.0, -5.0], 0.0), ([2.0, -2.0], 0.5)],
+        "Remove round(sparsity x number of weights) of them, those nearest to zero; of equal ones the first.",
     ),
     "00.2": number(
         pruners.Gradual(final=0.8, every=100, times=4).target(200),
@@ -88,7 +89,7 @@ EXERCISES: dict[str, Checker] = {
     ),
     "20.1": number(
         _saved(32),
-        "A group of four 32-bit values takes 4 x 32 bits dense, and 2 x 32 + 2 x 2 bits compressed.",
+        "Do for 32 bits what the text does for 16: one group of four dense, and the same group compressed.",
         tolerance=1e-3,
     ),
     "20.2": function(
@@ -97,8 +98,8 @@ EXERCISES: dict[str, Checker] = {
         "Go through the row in pairs and keep the larger magnitude of each; of two equal ones keep the first.",
     ),
     "20.3": number(
-        math.comb(4, 2) ** 4,
-        "A group of four keeps its two in as many ways as four has pairs; sixteen weights make four groups.",
+        math.ceil(4 * math.log2(math.comb(4, 2))),
+        "Count the patterns of a row first (how many groups, how many ways in each?); n bits tell 2^n things apart.",
     ),
     "23.1": function(
         _judge,
@@ -106,13 +107,13 @@ EXERCISES: dict[str, Checker] = {
         "Take the 95 % interval of the mean by Student's t (n - 1 degrees of freedom); look at where -margin lies.",
     ),
     "23.2": number(
-        storage.bits("dense", 64, 128, 0, 32) / storage.bits("two_four", 64, 128, 4096, 32),
-        "Divide the dense layer's bits by the compressed ones; the number of rows and columns cancels.",
-        tolerance=1e-3,
+        0.5 * math.sqrt(5) / float(stats.t.ppf(0.975, 4)),
+        "Half the interval is t x sd / sqrt(5) with the t of four degrees of freedom; it has to fit into the margin.",
+        tolerance=0.005,
     ),
     "61.1": number(
-        -interval([-0.5, -0.7, -0.6]).low,
-        "The lower end of the interval has to be at or above -m; the factor of Student's t for three seeds is 4.303.",
-        tolerance=0.01,
+        math.ceil(-100 * interval([-0.5, -0.7, -0.6]).low) / 100,
+        "The lower end of the interval has to be at or above -m; round up. Student's t for three seeds is 4.303.",
+        tolerance=0.004,
     ),
 }

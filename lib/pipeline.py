@@ -57,11 +57,10 @@ def sweep_stage(name: str, scale: str, root: Path) -> dict:
 
 
 def claims_stage(experiments: list[str], scale: str, root: Path) -> dict:
-    papers = sorted(path.relative_to(root) for path in (root / "lib" / "papers").glob("*.yaml"))
     runs = [_runs(name, scale) for name in experiments]
     return {
         "cmd": f"python -m lib.claims --scale {scale}",
-        "deps": _names([*sources.closure("lib.claims.__main__", root=root), *papers]) + runs,
+        "deps": _names([*sources.closure("lib.claims.__main__", root=root), *papers(root)]) + runs,
         "metrics": [_in_git(f"results/{scale}/claims.csv")] if scale == "quick" else [],
     }
 
@@ -71,9 +70,14 @@ def scorecard_stage(root: Path) -> dict:
     there = [name for name in claims if name == claims[0] or (root / name).exists()]
     return {
         "cmd": "python -m lib.claims --largest",
-        "deps": _names(sources.closure("lib.claims.__main__", root=root)) + there,
+        "deps": _names([*sources.closure("lib.claims.__main__", root=root), *papers(root)]) + there,
         "metrics": [_in_git("results/claims.csv")],
     }
+
+
+def papers(root: Path) -> list[Path]:
+    """The papers' files, which a program reads that judges claims."""
+    return sorted(path.relative_to(root) for path in (root / "lib" / "papers").glob("*.yaml"))
 
 
 def code(path: Path) -> ast.AST:

@@ -9,6 +9,7 @@ import pandas as pd
 import seaborn as sns
 from IPython import get_ipython
 from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from lib.evaluation.statistics import DIFFERS, NOT_RUN, PARTLY, REPRODUCED, UNDECIDED, interval
 
@@ -48,7 +49,8 @@ def style() -> None:
             "figure.constrained_layout.use": True,
             "svg.hashsalt": "sparsity-reproduced",
             "axes.titlesize": "medium",
-            "legend.frameon": False,
+            "legend.framealpha": 1.0,
+            "legend.edgecolor": "white",
         }
     )
     pd.set_option("display.max_colwidth", None)  # claims are sentences
@@ -74,30 +76,33 @@ def variant_style(variant: str) -> dict:
     return {"label": name, "color": colour, "marker": marker, "linestyle": line}
 
 
-def points_with_intervals(axes: Axes, groups: Sequence[tuple[str, Sequence[float]]], far: float = 3.0) -> None:
-    """One row a variant: each seed a small point, the mean a marker with its 95 % interval.
+def errors_with_intervals(axes: Axes, groups: Sequence[tuple[str, Sequence[float]]]) -> None:
+    """One row a variant: each seed's error a small point, their mean a marker with its 95 % interval, on a log scale.
 
-    A variant far to the left of all the others would squeeze them into a corner; it is written at the left edge.
+    The interval is that of the mean accuracy, so its marker is the mean. Seeds with equal errors stand one above the
+    other. An end at or below no error at all is drawn to the edge.
 
     Args:
-        groups: (variant, values over seeds), drawn from top to bottom.
-        far: how many times the others' spread below the median a mean has to be for that.
+        groups: (variant, accuracies over seeds in percent), drawn from top to bottom.
     """
-    means = pd.Series({variant: sum(values) / len(values) for variant, values in groups})
-    near = means[means >= means.median() - far * (means.max() - means.median())].index
-    for row, (variant, values) in enumerate(groups):
+    smallest = 0.05
+    for row, (variant, accuracies) in enumerate(groups):
         look = {k: v for k, v in variant_style(variant).items() if k != "linestyle"}
-        if variant not in near:
-            text = f"\u25c0 {with_interval(values)}"
-            axes.text(0.02, row, text, color=look["color"], va="center", transform=axes.get_yaxis_transform())
-            continue
-        spread = [row + 0.14 * (2 * (i % 2) - 1) for i in range(len(values))]
-        axes.scatter(list(values), spread, s=14, color=look["color"], alpha=0.6, linewidths=0)
-        measured = interval(list(values))
-        bars = None if measured.seeds == 1 else [[measured.value - measured.low], [measured.high - measured.value]]
-        axes.errorbar([measured.value], [row], xerr=bars, markersize=8, capsize=4, linestyle="none", **look)
+        errors = pd.Series([max(100 - accuracy, smallest) for accuracy in accuracies]).sort_values()
+        rank = errors.groupby(errors.round(6)).cumcount()
+        axes.scatter(errors, row + 0.22 + 0.09 * rank, s=9, color=look["color"], linewidths=0)
+        measured = interval(list(accuracies))
+        error = max(100 - measured.value, smallest)
+        bars = None
+        if measured.seeds > 1:
+            bars = [[error - max(100 - measured.high, smallest)], [100 - measured.low - error]]
+        axes.errorbar([error], [row], xerr=bars, markersize=8, capsize=4, linestyle="none", **look)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_yticks(range(len(groups)), [label(variant) for variant, _ in groups])
-    axes.set_ylim(len(groups) - 0.5, -0.5)
+    axes.set_ylim(len(groups) - 0.3, -0.5)
     axes.grid(axis="y", visible=False)
 
 

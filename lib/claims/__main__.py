@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lib import paths
 from lib.claims import papers, readme
-from lib.claims.judge import judge, largest
+from lib.claims.judge import judge, scorecard
 from lib.errors import BadInput
 from lib.results import read_claims, write_csv
 from lib.settings import SCALES
@@ -28,7 +28,7 @@ def main(words: list[str] | None = None) -> None:
     asked = parser.parse_args(words)
     try:
         if asked.largest:
-            write_csv(largest(asked.results), asked.results / "claims.csv")
+            write_csv(scorecard(papers.read(), asked.results), asked.results / "claims.csv")
         elif asked.readme:
             readme.write(results=asked.results)
         elif asked.check:

@@ -10,12 +10,12 @@ import pandas as pd
 from lib import paths
 from lib.claims.papers import Claim, Paper
 from lib.errors import BadInput
-from lib.evaluation import accuracy, memory
-from lib.evaluation.statistics import NOT_RUN, Interval, interval, together, verdict
+from lib.evaluation import accuracy, layers, memory
+from lib.evaluation.statistics import NOT_RUN, Interval, in_words, interval, together, verdict
 from lib.results import read_claims
 from lib.settings import SCALES
 
-MEASURES = {"accuracy": accuracy, "memory": memory}
+MEASURES = {"accuracy": accuracy, "layers": layers, "memory": memory}
 COLUMNS = ["id", "paper", "where", "says", "printed", "measured", "low", "high", "seeds", "data", "verdict", "why"]
 
 
@@ -25,7 +25,9 @@ def judge(papers: list[Paper], scale: str, results: Path = paths.RESULTS) -> pd.
     for paper in papers:
         for claim in paper.claims:
             head = {"id": claim.id, "paper": paper.paper, "where": claim.where, "says": claim.says}
-            rows.append(head | {"printed": claim.printed} | _judged(claim, paper, scale, results))
+            judged = _judged(claim, paper, scale, results)
+            judged["why"] += f" ({claim.note})" if claim.note else ""
+            rows.append(head | {"printed": claim.printed} | judged)
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -42,6 +44,21 @@ def largest(results: Path = paths.RESULTS) -> pd.DataFrame:
     if not chosen:
         raise BadInput("no scale has verdicts yet; python -m lib.claims --scale quick")
     return pd.DataFrame(chosen.values()).sort_values("paper", kind="stable", ignore_index=True)
+
+
+def scorecard(papers: list[Paper], results: Path = paths.RESULTS) -> pd.DataFrame:
+    """`largest`, with each claim's kind, its criterion in words, and its note."""
+    known = {claim.id: claim for paper in papers for claim in paper.claims}
+    table = largest(results)
+    gone = [name for name in table.id if name not in known]
+    if gone:
+        raise BadInput(f"claim {gone[0]} has a verdict but stands in no paper any more; python -m lib.claims --scale")
+    claims = [known[name] for name in table.id]
+    return table.assign(
+        kind=[claim.kind for claim in claims],
+        criterion=[in_words(claim.holds_if) if claim.holds_if else "" for claim in claims],
+        note=[claim.note for claim in claims],
+    )
 
 
 def measure(claim: Claim, runs: pd.DataFrame | None) -> float | Mapping[str, Mapping[int, float]]:
@@ -64,7 +81,7 @@ def _judged(claim: Claim, paper: Paper, scale: str, results: Path) -> dict:
     if experiment is None:
         value = measure(claim, None)
         exact = Interval(value, value, value, 0)
-        return _numbers(exact) | {"data": "", "verdict": verdict(exact, claim.holds_if), "why": "arithmetic, exact"}
+        return _numbers(exact) | {"data": "arithmetic", "verdict": verdict(exact, claim.holds_if), "why": "exact"}
     path = results / scale / "runs" / f"{experiment}.csv"
     if not path.exists():
         return _not_run(f"no runs of {experiment} at this scale")

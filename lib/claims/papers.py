@@ -12,7 +12,7 @@ from lib.errors import BadInput
 from lib.evaluation.statistics import check_criterion
 from lib.settings import build
 
-KINDS = ("relation", "number")
+KINDS = ("relation", "number", "arithmetic", "control")
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,10 @@ class Claim:
         measure: {function: "module.name" in lib/evaluation, run: experiment (left out for pure arithmetic), and the
             function's other arguments}.
         holds_if: the criterion (`lib.evaluation.statistics.check_criterion`).
-        kind: "relation" (this above that, kept within so much) can be judged on stand-in data; "number" (an absolute
-            value) only on the paper's own.
+        kind: "relation" (this above that, kept within so much) can be judged on stand-in data, "number" (an absolute
+            value) only on the paper's own; "arithmetic" follows from a definition, without runs; "control" is a
+            relation that the paper did not claim and a fair reader would ask for.
+        note: what a reader of the verdict must know, such as a criterion that was written after a first look.
         not_run: why there is no measure; then measure and holds_if are left out.
     """
 
@@ -38,6 +40,7 @@ class Claim:
     measure: dict = field(default_factory=dict)
     holds_if: dict = field(default_factory=dict)
     not_run: str = ""
+    note: str = ""
 
     def __post_init__(self):
         if self.kind not in KINDS:
@@ -48,6 +51,8 @@ class Claim:
             return
         if "function" not in self.measure:
             raise BadInput(f"claim {self.id}: measure needs a function, or not_run a reason")
+        if "run" in self.measure and self.kind == "arithmetic":
+            raise BadInput(f"claim {self.id}: arithmetic follows from a definition, yet it names runs")
         try:
             check_criterion(self.holds_if)
         except BadInput as error:

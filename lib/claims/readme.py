@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -16,10 +17,15 @@ BEGIN, END = "<!-- claims: begin (python -m lib.claims --readme) -->", "<!-- cla
 
 def table(claims: pd.DataFrame) -> str:
     """The claims as a Markdown table."""
-    lines = ["| paper | claim | printed | measured | verdict | scale, data |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| paper | claim | printed | measured | criterion | verdict | scale, data |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for row in claims.to_dict("records"):
-        cells = [row["paper"], f"{row['says']} ({row['where']})", row["printed"], _measured(row)]
-        cells += [f"**{row['verdict']}**" if row["verdict"] != NOT_RUN else f"not run: {row['why']}"]
+        ran = row["verdict"] != NOT_RUN
+        cells = [row["paper"], f"{row['says']} ({row['where']})", row["printed"], measured_text(row)]
+        cells += [row["criterion"] + (f" ({row['note']})" if row["note"] else "")]
+        cells += [f"**{row['verdict']}**" if ran else f"not run: {row['why']}"]
         cells += [", ".join(part for part in (row["scale"], row["data"]) if part)]
         lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)
@@ -56,7 +62,8 @@ def _read(readme: Path) -> str:
     return readme.read_text()
 
 
-def _measured(row: dict) -> str:
+def measured_text(row: Mapping[str, object]) -> str:
+    """What was measured, with its interval: "-0.08 [-0.36, 0.20], 5 seeds"."""
     if row["measured"] == "":
         return ""
     if int(row["seeds"]) == 0:

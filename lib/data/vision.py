@@ -17,7 +17,7 @@ import numpy as np
 from sklearn.datasets import load_digits, make_moons
 from sklearn.model_selection import train_test_split
 
-from lib.data import sources
+from lib.data import folder, sources
 from lib.errors import BadInput
 
 SEED = 0  # of the digits' split, the moons' noise and the moons' split
@@ -32,21 +32,23 @@ class Dataset:
     """
 
     name: str
-    train_inputs: np.ndarray
+    train_inputs: np.ndarray | folder.Images
     train_labels: np.ndarray
-    test_inputs: np.ndarray
+    test_inputs: np.ndarray | folder.Images
     test_labels: np.ndarray
     classes: int
 
 
 def load(name: str, places: sources.Places = sources.PROJECT) -> Dataset:
-    """The data set called `name`: digits, moons, mnist, cifar10 or cifar100.
+    """The data set called `name`: digits, moons, mnist, cifar10, cifar100 or imagenet.
 
     A public set that is not in data/ yet is first read from COMPANION_DATA or downloaded (up to 170 MB).
     BadInput: an unknown name, and whatever keeps a public set from being found whole and unaltered.
     """
     if name in MADE:
         return MADE[name]()
+    if name == "imagenet":
+        return imagenet()
     files, _ = prepare(name, places)
     arrays = {array: sources.open_array(path) for array, path in files.items()}
     for part in ("train_labels", "test_labels"):
@@ -57,8 +59,31 @@ def load(name: str, places: sources.Places = sources.PROJECT) -> Dataset:
 def prepare(name: str, places: sources.Places = sources.PROJECT) -> tuple[dict[str, Path], str]:
     """The checked arrays of a public set, {array: file}, and where they came from; see `sources.prepare`."""
     if name not in PUBLIC:
-        raise BadInput(f"no data set called {name!r}; there are: {', '.join((*MADE, *PUBLIC))}")
+        raise BadInput(f"no data set called {name!r}; there are: {', '.join(names())}")
     return sources.prepare(name, PUBLIC[name][0], places)
+
+
+def names() -> list[str]:
+    """All that `load` knows."""
+    return [*MADE, *PUBLIC, "imagenet"]
+
+
+def imagenet() -> Dataset:
+    """ImageNet's (ILSVRC2012) train and val folders, one folder a class, below COMPANION_DATA/imagenet.
+
+    Its publisher gives it to registered researchers only, so it is never downloaded here. Images stay files
+    (`lib.data.folder.Images`).
+    """
+    root = sources.companion()
+    if root is None or not (root / "imagenet").is_dir():
+        wanted = f"name the folder that holds imagenet/train and imagenet/val in {sources.VARIABLE}"
+        raise BadInput(f"imagenet is not downloaded by this project: get it from its publisher, then {wanted}")
+    train, train_labels, classes = folder.read_split(root / "imagenet" / "train")
+    test, test_labels, others = folder.read_split(root / "imagenet" / "val")
+    if classes != others:
+        odd = sorted(set(classes) ^ set(others))
+        raise BadInput(f"imagenet: train and val hold different classes, {odd[0]!r} is in one of them only")
+    return Dataset("imagenet", train, train_labels, test, test_labels, len(classes))
 
 
 def digits() -> Dataset:

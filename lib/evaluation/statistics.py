@@ -68,6 +68,14 @@ def check_criterion(criterion: Mapping[str, object]) -> None:
         raise BadInput(f"criterion {dict(criterion)}: the lower number comes first")
 
 
+def in_words(criterion: Mapping[str, object]) -> str:
+    """A criterion in words: "at least -1", "between 43.5 and 44.5"."""
+    check_criterion(criterion)
+    kind, bound = next(iter(criterion.items()))
+    numbers = [f"{number:g}" for number in (bound if isinstance(bound, list) else [bound])]
+    return f"{kind.replace('_', ' ')} {' and '.join(numbers)}"
+
+
 def verdict(measured: Interval, criterion: Mapping[str, object]) -> str:
     """Reproduced when the whole interval satisfies the criterion, differs when none of it does, else undecided.
 

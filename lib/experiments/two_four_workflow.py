@@ -30,13 +30,16 @@ from lib.errors import BadInput
 from lib.evaluation.sizes import flops
 from lib.jobs import Job
 from lib.models import lenet, resnet
-from lib.training.supervised import Examples, Training, accuracy, seed_of, train
+from lib.training.examples import Examples
+from lib.training.supervised import Training, accuracy, seed_of, train
 
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "lenet5": lenet.lenet5,
     "small_lenet": lenet.small_lenet,
     "resnet20": resnet.resnet20,
     "small_resnet": resnet.small_resnet,
+    "resnet34": resnet.resnet34,
+    "resnet50": resnet.resnet50,
 }
 GRADIENT_EXAMPLES = 1024  # training examples behind the gradient score
 
@@ -63,7 +66,7 @@ class Task:
     def __post_init__(self):
         if self.network not in NETWORKS:
             raise BadInput(f"network {self.network!r}: known are {', '.join(NETWORKS)}")
-        if self.data not in (known := (*vision.MADE, *vision.PUBLIC)):
+        if self.data not in (known := vision.names()):
             raise BadInput(f"data {self.data!r}: known are {', '.join(known)}")
 
 
@@ -96,14 +99,13 @@ def run(configuration: dict, job: Job) -> list[dict]:
     """Train all variants of one configuration; one row a variant and epoch."""
     seed, settings = configuration["seed"], Training(**configuration["training"])
     examples = Examples.of(vision.load(configuration["data"]), job.device)
-    shape = tuple(examples.train_inputs.shape[1:])
     build = NETWORKS[configuration["network"]]
     rows: list[dict] = []
 
     def record(variant: str, model: nn.Module, accuracies: list[float], first: int) -> None:
         """The rows of consecutive epochs; masks do not change within a session, so sizes are the same in all."""
         key = {"data": configuration["data"], "network": configuration["network"], "variant": variant, "seed": seed}
-        sizes = {"sparsity": pruners.sparsity(model), "flops": flops(model, shape)}
+        sizes = {"sparsity": pruners.sparsity(model), "flops": flops(model, examples.shape)}
         rows.extend({**key, "epoch": first + i, "accuracy": a, **sizes} for i, a in enumerate(accuracies))
 
     def session(variant: str, model: nn.Module, number: int, before: int) -> None:
@@ -146,5 +148,5 @@ def training_loss(model: nn.Module, examples: Examples, seed: int) -> Tensor:
     model.eval()
     draw = torch.Generator().manual_seed(seed_of(seed, 2))
     chosen = torch.randperm(len(examples.train_labels), generator=draw)[:GRADIENT_EXAMPLES]
-    chosen = chosen.to(examples.train_labels.device)
-    return F.cross_entropy(model(examples.scaled(examples.train_inputs[chosen])), examples.train_labels[chosen])
+    inputs, labels = next(examples.train_batches((chosen.to(examples.train_labels.device),), "none", draw))
+    return F.cross_entropy(model(inputs), labels)

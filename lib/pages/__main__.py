@@ -26,9 +26,9 @@ PARTS = {
 }
 INTRODUCTION = """# Sparsity, Reproduced
 
-Five papers on smaller neural networks, each rebuilt from its equations, run from numbered notebooks, and judged claim
-by claim against what the paper printed. These pages are the executed notebooks; nothing on them was typed by hand that
-could be computed.
+Five papers on smaller neural networks, rebuilt from their equations, run from numbered notebooks, and judged claim by
+claim against what the papers printed; so far paper 2. These pages are the executed notebooks. Every measured number on
+them was computed.
 
 The *quick* pages use data that ships with the software and take seconds to run. A page marked *real scale* shows the
 same notebook on public data.

@@ -9,6 +9,7 @@ html_theme = "furo"
 html_title = project
 html_copy_source = False
 html_show_sphinx = False
+html_show_copyright = False
 html_permalinks = False
 html_math_renderer = "mathml"
 nb_execution_mode = "off"
@@ -25,7 +26,7 @@ def inline(translator, node: nodes.math) -> None:
 
 
 def block(translator, node: nodes.math_block) -> None:
-    translator.body.append(f'<div class="math">{convert(node.astext(), display="block")}</div>')
+    translator.body.append(f'<div class="equation">{convert(node.astext(), display="block")}</div>')
     raise nodes.SkipNode
 
 

@@ -11,11 +11,12 @@ from time import monotonic
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
 from lib.errors import BadInput
+from lib.training.examples import AUGMENTS, Examples
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class Training:
         learning_rate: peak, reached after the warm-up and lowered to zero along a cosine.
         warmup: epochs of linear warm-up.
         momentum, weight_decay: of SGD (Nesterov).
-        augment: "none", or "crop_flip" (4 pixels of padding, random crop, random mirror image: CIFAR's standard).
+        augment: "none", "crop_flip" (4 pixels of padding, random crop, random mirror image: CIFAR's standard) or, for
+            image files, "resized_crop_flip" (ImageNet's standard).
         precision: "float32", or "bfloat16" for autocast.
     """
 
@@ -44,48 +46,10 @@ class Training:
     def __post_init__(self):
         if self.epochs < 1 or self.batch < 1:
             raise BadInput(f"training: epochs={self.epochs} and batch={self.batch} must be at least 1")
-        if self.augment not in ("none", "crop_flip"):
-            raise BadInput(f"training: augment={self.augment!r}: known are none, crop_flip")
+        if self.augment not in AUGMENTS:
+            raise BadInput(f"training: augment={self.augment!r}: known are {', '.join(AUGMENTS)}")
         if self.precision not in ("float32", "bfloat16"):
             raise BadInput(f"training: precision={self.precision!r}: known are float32, bfloat16")
-
-
-@dataclass(frozen=True)
-class Examples:
-    """Inputs and labels on the device they are trained on, and how to scale the inputs.
-
-    Attributes:
-        train_inputs, test_inputs: [N, ...], as stored (images stay uint8 until a batch is drawn).
-        train_labels, test_labels: [N] int64.
-        mean, std: of the training inputs, per channel (images) or feature; the batch becomes (x - mean) / std.
-    """
-
-    train_inputs: Tensor
-    train_labels: Tensor
-    test_inputs: Tensor
-    test_labels: Tensor
-    mean: Tensor
-    std: Tensor
-
-    @classmethod
-    def of(cls, data, device: str = "cpu") -> Examples:
-        """From a `lib.data` data set: arrays named train_inputs, train_labels, test_inputs, test_labels."""
-        train = np.asarray(data.train_inputs)
-        axes = (0, *range(2, train.ndim))
-        mean = train.mean(axes, dtype=np.float64, keepdims=True)
-        std = train.std(axes, dtype=np.float64, keepdims=True)
-        if not std.all():
-            raise BadInput(f"train_inputs: {(std == 0).sum()} of {std.size} channels never vary: leave them out")
-        put = lambda array: torch.from_numpy(np.array(array)).to(device)  # noqa: E731 (np.array copies a read-only map)
-        return cls(
-            put(train), put(data.train_labels), put(data.test_inputs), put(data.test_labels),
-            put(mean.astype(np.float32)), put(std.astype(np.float32)),
-        )  # fmt: skip
-
-    def scaled(self, inputs: Tensor) -> Tensor:
-        """What the network sees of these inputs; images in channels-last layout, in which convolutions run fastest."""
-        scaled = (inputs.float() - self.mean) / self.std
-        return scaled.to(memory_format=torch.channels_last) if scaled.dim() == 4 else scaled
 
 
 def seed_of(*parts: int) -> int:
@@ -123,11 +87,9 @@ def train(
     Returns:
         One row an epoch: epoch (from 1), loss (mean over the epoch's training examples), accuracy (test, percent).
     """
-    if settings.augment == "crop_flip" and examples.train_inputs.dim() != 4:
-        shape = tuple(examples.train_inputs.shape)
-        raise BadInput(f"training: augment='crop_flip' is for images [N, C, H, W], the inputs have shape {shape}")
+    examples.check(settings.augment)
     model.to(examples.mean.device)
-    if examples.train_inputs.dim() == 4:  # images: the layout in which convolutions run fastest
+    if examples.images:  #: the layout in which convolutions run fastest
         model.to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(
         model.parameters(),
@@ -167,8 +129,8 @@ def accuracy(model: nn.Module, examples: Examples, precision: str = "float32", b
     model.eval()
     right = 0
     with torch.no_grad(), _autocast(examples, precision):
-        for inputs, labels in zip(examples.test_inputs.split(batch), examples.test_labels.split(batch), strict=True):
-            right += int((model(examples.scaled(inputs)).argmax(1) == labels).sum())
+        for inputs, labels in examples.test_batches(batch):
+            right += int((model(inputs).argmax(1) == labels).sum())
     return 100 * right / len(examples.test_labels)
 
 
@@ -182,19 +144,17 @@ def _epoch(
     order = torch.randperm(len(examples.train_labels), generator=draw).to(examples.train_labels.device)
     batches = order.split(settings.batch)
     total = torch.zeros((), device=order.device)
-    for step, chosen in enumerate(batches):
+    drawn = examples.train_batches(batches, settings.augment, draw)
+    for step, (inputs, labels) in enumerate(drawn):
         rate = learning_rate(settings, epoch + step / len(batches))
         for group in optimizer.param_groups:
             group["lr"] = rate
-        inputs, labels = examples.scaled(examples.train_inputs[chosen]), examples.train_labels[chosen]
-        if settings.augment == "crop_flip":
-            inputs = crop_flip(inputs, draw)
         with _autocast(examples, settings.precision):
             loss = F.cross_entropy(model(inputs), labels)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
-        total += loss.detach() * len(chosen)
+        total += loss.detach() * len(labels)
     return float(total) / len(order)
 
 
@@ -202,19 +162,6 @@ def learning_rate(settings: Training, epochs: float) -> float:
     """The rate after so many epochs (a fraction counts): linear warm-up times half a cosine."""
     warm = min(1.0, (epochs + 1e-3) / settings.warmup) if settings.warmup > 0 else 1.0
     return settings.learning_rate * warm * 0.5 * (1 + math.cos(math.pi * epochs / settings.epochs))
-
-
-def crop_flip(images: Tensor, draw: torch.Generator, pad: int = 4) -> Tensor:
-    """Shift each image by up to `pad` pixels (zeros come in) and mirror half of them. [N, C, H, W] -> the same."""
-    count, _, height, width = images.shape
-    down, right = torch.randint(0, 2 * pad + 1, (2, count, 1), generator=draw).to(images.device)
-    mirror = (torch.rand(count, 1, generator=draw) < 0.5).to(images.device)
-    rows = down + torch.arange(height, device=images.device)
-    columns = torch.arange(width, device=images.device).expand(count, -1)
-    columns = right + torch.where(mirror, width - 1 - columns, columns)
-    padded = F.pad(images, (pad, pad, pad, pad))
-    which = torch.arange(count, device=images.device)
-    return padded[which[:, None, None], :, rows[:, :, None], columns[:, None, :]].movedim(-1, 1)
 
 
 def _autocast(examples: Examples, precision: str) -> torch.autocast:

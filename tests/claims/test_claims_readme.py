@@ -25,10 +25,14 @@ ROW = {
     "verdict": "undecided",
     "why": "digits/a: 1.234",
     "scale": "quick",
+    "kind": "relation",
+    "criterion": "at least 0",
+    "note": "",
 }
 NOT_RUN = dict.fromkeys(("measured", "low", "high", "seeds", "data", "scale"), "") | {
     "verdict": "not run",
     "why": "why",
+    "criterion": "",
 }
 
 
@@ -46,20 +50,21 @@ def line(**change) -> str:
 
 
 def test_a_claim_is_a_line_with_its_verdict_interval_and_scale():
-    expected = (
-        "| 2 | it works (table 2) | 44 % | 1.23 [-0.50, 3.00], 5 seeds | **undecided** | quick, digits (stand-in) |"
-    )
-    assert line() == expected
+    start, end = "| 2 | it works (table 2) | 44 % | 1.23 [-0.50, 3.00], 5 seeds |", "| quick, digits (stand-in) |"
+    assert line() == f"{start} at least 0 | **undecided** {end}"
+    assert line(note="seen before") == f"{start} at least 0 (seen before) | **undecided** {end}"
 
 
 def test_what_is_exact_has_no_interval_and_neither_has_one_seed():
-    assert "| 43.75 | **reproduced** | quick |" in line(measured=43.75, seeds=0, data="", verdict="reproduced")
+    assert "| 43.75 | at least 0 | **reproduced** | quick |" in line(
+        measured=43.75, seeds=0, data="", verdict="reproduced"
+    )
     single = line(low=float("-inf"), high=float("inf"), seeds=1)
     assert "| 1.23 (one seed: no interval) |" in single
 
 
 def test_what_was_not_run_shows_the_reason_and_no_numbers():
-    assert line(**NOT_RUN) == "| 2 | it works (table 2) | 44 % |  | not run: why |  |"
+    assert line(**NOT_RUN) == "| 2 | it works (table 2) | 44 % |  |  | not run: why |  |"
 
 
 def test_a_bar_in_a_text_does_not_split_its_cell():
@@ -72,7 +77,7 @@ def test_writing_changes_only_what_is_between_the_markers(place: tuple[Path, Pat
     between, after = rest.split(END)
     assert (before, after) == ("# Title\n\n", "\n\nAfter.\n")
     lines = between.strip().splitlines()
-    assert lines[0] == "| paper | claim | printed | measured | verdict | scale, data |"
+    assert lines[0] == "| paper | claim | printed | measured | criterion | verdict | scale, data |"
     assert lines[2] == line()
     assert len(lines) == 4
 
@@ -134,4 +139,4 @@ def test_a_readme_or_verdicts_that_are_not_there_are_refused(place: tuple[Path, 
 
 
 def test_every_column_the_table_uses_is_one_that_claims_writes():
-    assert set(ROW) == {*COLUMNS, "scale"}
+    assert set(ROW) == {*COLUMNS, "scale", "kind", "criterion", "note"}

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from lib.claims.__main__ import main
-from lib.claims.judge import COLUMNS, judge, largest, measure
+from lib.claims.judge import COLUMNS, judge, largest, measure, scorecard
 from lib.claims.papers import Claim, Paper
 from lib.errors import BadInput
 from lib.results import write_csv
@@ -145,8 +145,8 @@ def test_a_claim_without_a_measure_gives_its_own_reason(tmp_path: Path):
 def test_arithmetic_is_exact_and_needs_no_runs(tmp_path: Path):
     about = {"function": "memory.saved", "form": "two_four", "value_bits": 16}
     row = judged(tmp_path, claim(holds_if={"between": [43.5, 44.5]}, **about))
-    assert [row[n] for n in ("measured", "low", "high", "seeds", "data")] == [43.75, 43.75, 43.75, 0, ""]
-    assert (row["verdict"], row["why"]) == ("reproduced", "arithmetic, exact")
+    assert [row[n] for n in ("measured", "low", "high", "seeds", "data")] == [43.75, 43.75, 43.75, 0, "arithmetic"]
+    assert (row["verdict"], row["why"]) == ("reproduced", "exact")
     assert judged(tmp_path, claim(holds_if={"at_least": 43.76}, **about))["verdict"] == "differs"
 
 
@@ -223,3 +223,14 @@ def test_the_program_refuses_in_one_line_and_with_status_2(tmp_path: Path, capsy
         main([*words, "--results", str(tmp_path)])
     assert stop.value.code == 2
     assert capsys.readouterr() == ("", line)
+
+
+def test_the_scorecard_tells_kind_criterion_and_note_of_each_claim(tmp_path: Path):
+    arithmetic = {"function": "memory.saved", "form": "two_four", "value_bits": 16}
+    mine = paper(claim("arithmetic", {"between": [43.5, 44.5]}, **arithmetic))
+    write_csv(judge([mine], "quick", tmp_path), tmp_path / "quick" / "claims.csv")
+    row = scorecard([mine], tmp_path).iloc[0]
+    found = [row[name] for name in ("scale", "kind", "criterion", "note")]
+    assert found == ["quick", "arithmetic", "between 43.5 and 44.5", ""]
+    with pytest.raises(BadInput, match="claim c has a verdict but stands in no paper any more"):
+        scorecard([paper()], tmp_path)

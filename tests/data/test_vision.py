@@ -73,7 +73,7 @@ def test_made_sets_are_the_same_every_time_and_nobody_elses(name):
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones():
-    with pytest.raises(BadInput, match=r"'mnits'; there are: digits, moons, mnist, cifar10, cifar100$"):
+    with pytest.raises(BadInput, match=r"'mnits'; there are: digits, moons, mnist, cifar10, cifar100, imagenet$"):
         vision.load("mnits")
 
 

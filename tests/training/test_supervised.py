@@ -14,7 +14,8 @@ from lib import pruners
 from lib.data import vision
 from lib.errors import BadInput
 from lib.models.lenet import small_lenet
-from lib.training.supervised import Examples, Training, accuracy, crop_flip, learning_rate, seed_of, train
+from lib.training.examples import Examples, crop_flip
+from lib.training.supervised import Training, accuracy, learning_rate, seed_of, train
 
 SETTINGS = Training(epochs=4, batch=8, learning_rate=0.05, augment="crop_flip")
 
@@ -375,7 +376,7 @@ def test_points_of_two_features_are_learned_too():
     model = nn.Sequential(nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, 2))
     rows = train(model, examples, Training(15, batch=50, learning_rate=0.3), seed=0)
     assert rows[-1]["accuracy"] > 97
-    with pytest.raises(BadInput, match=r"'crop_flip' is for images \[N, C, H, W\], the inputs have shape \(500, 2\)"):
+    with pytest.raises(BadInput, match=r"'crop_flip' is for images \[N, C, H, W\], each input here has shape \(2,\)"):
         train(model, examples, SETTINGS, seed=0)
 
 

@@ -1,0 +1,137 @@
+"""Examples on the device they are trained on: batches drawn, augmented and scaled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from lib.data.folder import Images
+from lib.errors import BadInput
+
+AUGMENTS = ("none", "crop_flip", "resized_crop_flip")
+# Mean and standard deviation of ImageNet's channels, 0 to 255, that everyone uses.
+IMAGENET = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Inputs and labels, and how to scale the inputs.
+
+    Attributes:
+        train_inputs, test_inputs: [N, ...] as stored (images stay uint8, or files, until a batch is drawn).
+        train_labels, test_labels: [N] int64.
+        mean, std: of the training inputs, per channel (images) or feature; the batch becomes (x - mean) / std.
+    """
+
+    train_inputs: Tensor | Images
+    train_labels: Tensor
+    test_inputs: Tensor | Images
+    test_labels: Tensor
+    mean: Tensor
+    std: Tensor
+
+    @classmethod
+    def of(cls, data, device: str = "cpu") -> Examples:
+        """From a `lib.data` data set: train_inputs, train_labels, test_inputs, test_labels."""
+
+        def put(array: np.ndarray) -> Tensor:
+            return torch.from_numpy(np.array(array)).to(device)  # np.array copies a read-only map
+
+        labels = {"train_labels": put(data.train_labels), "test_labels": put(data.test_labels)}
+        if isinstance(data.train_inputs, Images):
+            mean, std = (np.float32(values).reshape(1, 3, 1, 1) for values in IMAGENET)
+            inputs = {"train_inputs": data.train_inputs, "test_inputs": data.test_inputs}
+            return cls(**inputs, **labels, mean=put(mean), std=put(std))
+        train = np.asarray(data.train_inputs)
+        axes = (0, *range(2, train.ndim))
+        mean = train.mean(axes, dtype=np.float64, keepdims=True)
+        std = train.std(axes, dtype=np.float64, keepdims=True)
+        if not std.all():
+            raise BadInput(f"train_inputs: {(std == 0).sum()} of {std.size} channels never vary: leave them out")
+        inputs = {"train_inputs": put(train), "test_inputs": put(data.test_inputs)}
+        return cls(**inputs, **labels, mean=put(mean.astype(np.float32)), std=put(std.astype(np.float32)))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one input, without the batch axis."""
+        return tuple(self.train_inputs.shape[1:])
+
+    @property
+    def images(self) -> bool:
+        return len(self.shape) == 3
+
+    def check(self, augment: str) -> None:
+        """Refuse an augmentation that these inputs do not have."""
+        fits = {"none": True, "crop_flip": self.images, "resized_crop_flip": isinstance(self.train_inputs, Images)}
+        if not fits[augment]:
+            kind = "image files" if augment == "resized_crop_flip" else "images [N, C, H, W]"
+            raise BadInput(f"training: augment={augment!r} is for {kind}, each input here has shape {self.shape}")
+
+    def scaled(self, inputs: Tensor) -> Tensor:
+        """What the network sees of these inputs; images in channels-last layout, in which convolutions run fastest."""
+        scaled = (inputs.float() - self.mean) / self.std
+        return scaled.to(memory_format=torch.channels_last) if self.images else scaled
+
+    def train_batches(
+        self, batches: tuple[Tensor, ...], augment: str, draw: torch.Generator
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """(inputs, labels) for each batch of indices, augmented and scaled."""
+        if isinstance(self.train_inputs, Images):
+            yield from self._decoded(self.train_inputs, self.train_labels, batches, augment, draw)
+            return
+        for chosen in batches:
+            inputs = self.scaled(self.train_inputs[chosen])
+            yield crop_flip(inputs, draw) if augment == "crop_flip" else inputs, self.train_labels[chosen]
+
+    def test_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """(inputs, labels) of all test examples in their order, scaled."""
+        if isinstance(self.test_inputs, Images):
+            batches = torch.arange(len(self.test_inputs)).split(size)
+            yield from self._decoded(self.test_inputs, self.test_labels, batches, "none", None)
+            return
+        for inputs, labels in zip(self.test_inputs.split(size), self.test_labels.split(size), strict=True):
+            yield self.scaled(inputs), labels
+
+    def _decoded(
+        self,
+        images: Images,
+        labels: Tensor,
+        batches: tuple[Tensor, ...],
+        augment: str,
+        draw: torch.Generator | None,
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches from files; the next one is decoded while this one is computed with."""
+
+        def decode(chosen: Tensor) -> tuple[Tensor, Tensor]:
+            random = augment == "resized_crop_flip"
+            uniforms = torch.rand(len(chosen), 5, generator=draw).numpy() if random else None
+            pixels = torch.from_numpy(images.decode(chosen.tolist(), uniforms)).to(self.mean.device)
+            scaled = self.scaled(pixels)
+            return crop_flip(scaled, draw) if augment == "crop_flip" else scaled, labels[chosen.to(labels.device)]
+
+        with ThreadPoolExecutor(1) as ahead:  # one thread: draws are made in the order of the batches
+            coming = ahead.submit(decode, batches[0])
+            for following in (*batches[1:], None):
+                ready = coming.result()
+                if following is not None:
+                    coming = ahead.submit(decode, following)
+                yield ready
+
+
+def crop_flip(images: Tensor, draw: torch.Generator, pad: int = 4) -> Tensor:
+    """Shift each image by up to `pad` pixels (zeros come in) and mirror half of them. [N, C, H, W] -> the same."""
+    count, _, height, width = images.shape
+    down, right = torch.randint(0, 2 * pad + 1, (2, count, 1), generator=draw).to(images.device)
+    mirror = (torch.rand(count, 1, generator=draw) < 0.5).to(images.device)
+    rows = down + torch.arange(height, device=images.device)
+    columns = torch.arange(width, device=images.device).expand(count, -1)
+    columns = right + torch.where(mirror, width - 1 - columns, columns)
+    padded = F.pad(images, (pad, pad, pad, pad))
+    which = torch.arange(count, device=images.device)
+    return padded[which[:, None, None], :, rows[:, :, None], columns[:, None, :]].movedim(-1, 1)
