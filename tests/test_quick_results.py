@@ -1,5 +1,8 @@
 """One cheap configuration of each experiment is computed again and held against the committed rows."""
 
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
 import pandas as pd
 import pytest
 
@@ -18,13 +21,12 @@ def test_every_experiment_is_checked():
 
 
 @pytest.mark.parametrize("name", CHEAP)
-def test_a_configuration_computed_again_gives_the_committed_rows(name: str, monkeypatch: pytest.MonkeyPatch):
-    for variable, value in PORTABLE.items():
-        monkeypatch.setenv(variable, value)
+def test_a_configuration_computed_again_gives_the_committed_rows(name: str):
     work = grid(name, "quick")
     chosen = [c for c in work.configurations.values() if c.items() >= CHEAP[name].items()]
     assert len(chosen) == 1
-    outcome = run_one(name, chosen[0], Job())
+    with ProcessPoolExecutor(1, get_context("spawn")) as fresh:  # how torch computes is fixed when a process starts
+        outcome = fresh.submit(run_one, name, chosen[0], Job(), work.source_hash, PORTABLE).result()
     assert outcome["status"] == "finished", outcome["traceback"]
     again = work.table(outcome["rows"])
     runs = read_runs(name, "quick")

@@ -10,6 +10,7 @@ import argparse
 import os
 import re
 import shutil
+import signal
 import sys
 import time
 import warnings
@@ -32,16 +33,18 @@ from lib.sweep.store import Store
 # At the quick scale: the same arithmetic on every x86-64 processor with AVX2, so that results are the same bytes.
 PORTABLE = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
 
+LOST = "a worker or the scheduler was killed (out of memory?); what is finished is kept, the same command goes on"
+
 
 def main(words: list[str] | None = None) -> None:
     asked = arguments().parse_args(words)
+    warnings.filterwarnings("ignore", r"\d+ tasks ", UserWarning)  # joblib's advice to whoever leaves before the end
     try:
         sweep(asked)
     except BadInput as error:
         print(f"lib.sweep: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        warnings.filterwarnings("ignore", ".*cancelled")  # joblib's advice to whoever leaves before the end
         sys.exit("lib.sweep: stopped; what is finished is kept, the same command goes on")
 
 
@@ -156,15 +159,15 @@ def call(
 @contextmanager
 def backend(scheduler: str | None, jobs: int) -> Iterator[None]:
     """Where joblib sends the work: processes of this machine, or the workers of a Dask scheduler."""
-    lost = "a worker was killed (out of memory?); what is finished is kept, the same command goes on"
     if scheduler is None:
-        with joblib.parallel_config("loky", n_jobs=jobs):
+        deaf = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}  # Ctrl-C is for this process
+        with joblib.parallel_config("loky", n_jobs=jobs, **deaf):
             try:
                 yield
             except BrokenExecutor as error:
-                raise BadInput(lost) from error
+                raise BadInput(LOST) from error
         return
-    from distributed import Client, KilledWorker
+    from distributed import CancelledError, Client, KilledWorker
 
     try:
         client = Client(scheduler, timeout="10s")
@@ -178,8 +181,8 @@ def backend(scheduler: str | None, jobs: int) -> Iterator[None]:
             raise BadInput(f"the scheduler at {scheduler} has no workers; `{command}` starts one") from error
         try:
             yield
-        except KilledWorker as error:
-            raise BadInput(lost) from error
+        except (KilledWorker, CancelledError) as error:
+            raise BadInput(LOST) from error
 
 
 def choose_device(asked: str, scale: str) -> str:

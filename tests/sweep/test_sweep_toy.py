@@ -1,0 +1,321 @@
+"""The program in this process, on a toy: whatever happens to a sweep, the same command goes on to the same bytes."""
+
+import importlib
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+from lib.errors import BadInput
+from lib.sweep import __main__ as sweep
+from lib.sweep import provenance
+from lib.sweep.store import Store
+
+BAR = re.compile(r"unit/s|s/unit")
+TABLE = "name,step,value\n" + "".join(
+    f"{name},0,0.333333\n{name},1,1\n{name},2,2\n" for name in "abcd"
+)  # the sums of 1/3, 2/3 and 3/3
+
+
+class Sweep:
+    """`lib.sweep toy` in this process, one configuration after the other: d, b, a, c."""
+
+    def __init__(self, toy, capsys: pytest.CaptureFixture, folder: Path):
+        self.toy, self.capsys, self.folder, self.err = toy, capsys, folder, ""
+
+    def csv(self, scale: str = "quick") -> Path:
+        return self.folder / "results" / scale / "runs" / "toy.csv"
+
+    def store(self, scale: str = "quick") -> Path:
+        return self.folder / "store" / scale / "toy"
+
+    def __call__(self, *more: str, scale: str = "quick") -> int:
+        """The exit status; what was said is kept in out and, less the bar, in err."""
+        words = ["toy", "--scale", scale, "--jobs", "1", "--params", str(self.toy.params)]
+        words += ["--results", str(self.folder / "results"), "--store", str(self.folder / "store"), *more]
+        self.toy.steps.clear()
+        status = 0
+        try:
+            sweep.main(words)
+        except SystemExit as stop:
+            status = stop.code if isinstance(stop.code, int) else 1
+            print(stop.code if isinstance(stop.code, str) else "", end="", file=sys.stderr)
+        self.out, self.err = self.capsys.readouterr()
+        self.err = "\n".join(line for line in self.err.replace("\r", "\n").split("\n") if line and not BAR.search(line))
+        return status
+
+
+@pytest.fixture
+def toys(toy, capsys: pytest.CaptureFixture, tmp_path: Path) -> Sweep:
+    return Sweep(toy, capsys, tmp_path)
+
+
+def fail_at(*names: str) -> Callable[[str, int], None]:
+    def before(name: str, step: int) -> None:
+        if name in names and step == 1:
+            raise FloatingPointError(f"{name} diverged")
+
+    return before
+
+
+def interrupt_at(where: tuple[str, int]) -> Callable[[str, int], None]:
+    def before(name: str, step: int) -> None:
+        if (name, step) == where:
+            raise KeyboardInterrupt
+
+    return before
+
+
+def over_at(clock: SimpleNamespace, where: tuple[str, int]) -> Callable[[str, int], None]:
+    def before(name: str, step: int) -> None:
+        if (name, step) == where:
+            clock.now += 1e6
+
+    return before
+
+
+ALL = [(name, step) for name in "dbac" for step in range(3)]
+
+
+def test_a_sweep_writes_a_sorted_table_in_a_fixed_format_and_empties_its_store(toys: Sweep):
+    assert toys() == 0
+    assert toys.csv().read_text() == TABLE
+    assert toys.toy.steps == ALL
+    assert not toys.store().exists()
+    assert toys.out.endswith("toy.csv: all 4 configurations\n")
+    assert not provenance.beside(toys.csv()).exists()  # quick results are gated
+
+
+def test_a_forced_run_trains_again(toys: Sweep):
+    toys()
+    toys()
+    assert toys.toy.steps == ALL
+    assert toys.csv().read_text() == TABLE
+
+
+def test_quick_computes_portably_and_other_scales_as_the_machine_can(toys: Sweep):
+    for scale, expected in (("real", None), ("quick", "AVX2")):
+        seen = []
+        os.environ.pop("MKL_CBWR", None)
+        toys.toy.before = lambda name, step, seen=seen: seen.append(os.environ.get("MKL_CBWR"))
+        toys(scale=scale)
+        assert set(seen) == {expected}
+
+
+def test_a_failing_configuration_leaves_the_others_finished_and_its_traceback(toys: Sweep):
+    toys.toy.before = fail_at("b", "a")
+    assert toys() == 2
+    assert [step for step in toys.toy.steps if step[0] in "dc"] == [step for step in ALL if step[0] in "dc"]
+    assert re.fullmatch(
+        r"lib\.sweep: 2 of 4 configurations failed, 2 are finished and kept; the first traceback is in (\S+)", toys.err
+    )
+    kept = Path(toys.err.split()[-1]).read_text()
+    assert '"name": "b"' in kept
+    assert "FloatingPointError: b diverged" in kept
+    assert len(list(toys.store().glob("*.failed.txt"))) == 2
+    assert len(list(toys.store().glob("*.json"))) == 2
+    assert not toys.csv().exists()
+    toys.toy.before = lambda name, step: None  # mended
+    assert toys() == 0
+    assert toys.toy.steps == [("b", 1), ("b", 2), ("a", 1), ("a", 2)]  # each from where it was
+    assert toys.csv().read_text() == TABLE
+
+
+def test_a_failing_run_leaves_the_csv_of_an_earlier_one(toys: Sweep):
+    toys()
+    toys.toy.before = fail_at("c")
+    assert toys() == 2
+    assert toys.csv().read_text() == TABLE
+
+
+def test_a_damaged_entry_is_named_and_computed_again(toys: Sweep):
+    toys.toy.before = fail_at("c")
+    toys()
+    damaged = sorted(toys.store().glob("*.json"))[0]
+    name = Store(toys.store()).finished([damaged.stem])[damaged.stem]["configuration"]["name"]
+    damaged.write_text(damaged.read_text()[:-5])
+    toys.toy.before = lambda name, step: None
+    assert toys() == 0
+    assert toys.err.startswith(f"{damaged.name} is damaged (")
+    assert {step[0] for step in toys.toy.steps} == {name, "c"}
+    assert toys.csv().read_text() == TABLE
+
+
+def test_changed_settings_are_computed_anew(toys: Sweep):
+    toys.toy.before = fail_at("c")
+    toys()
+    toys.toy.before = lambda name, step: None
+    toys.toy.params.write_text("quick: {toy: {names: [d, b, a, c], steps: 2}}")
+    assert toys() == 0
+    assert len(toys.toy.steps) == 8
+
+
+@pytest.mark.parametrize("where", [("d", 0), ("b", 0), ("b", 2), ("c", 2)])
+def test_a_keyboard_interrupt_says_one_line_and_the_sweep_goes_on(toys: Sweep, where: tuple[str, int]):
+    toys.toy.before = interrupt_at(where)
+    assert toys() == 1
+    assert toys.err == "lib.sweep: stopped; what is finished is kept, the same command goes on"
+    assert not toys.csv().exists()
+    done = list(toys.toy.steps)
+    toys.toy.before = lambda name, step: None
+    assert toys() == 0
+    assert done + toys.toy.steps == ALL  # nothing twice
+    assert toys.csv().read_text() == TABLE
+
+
+def test_the_csv_is_there_whole_before_the_store_is_emptied(toys: Sweep, monkeypatch: pytest.MonkeyPatch):
+    def killed(store: Store) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "empty", killed)
+        assert toys() == 1
+    assert toys.csv().read_text() == TABLE
+    assert toys() == 0
+    assert toys.toy.steps == []  # everything was in the store
+    assert toys.csv().read_text() == TABLE
+    assert not toys.store().exists()
+
+
+def test_a_budget_stops_in_the_middle_says_so_and_the_same_command_goes_on(toys: Sweep, clock: SimpleNamespace):
+    toys.toy.before = over_at(clock, ("a", 1))
+    assert toys("--budget", "25m") == 0
+    assert "toy.csv: 2 of 4 configurations, the time is over; the same command goes on" in toys.out
+    partial = [line for line in TABLE.splitlines(keepends=True) if line[0] in "nbd"]
+    assert toys.csv().read_text() == "".join(partial)
+    about = yaml.safe_load(provenance.beside(toys.csv()).read_text())
+    assert about["configurations"] == "2 of 4"
+    assert about["finished"] == sorted(path.stem for path in toys.store().glob("*.json"))
+    first = list(toys.toy.steps)
+    assert first[-1] == ("a", 1)  # stopped after the step at which the time was over
+    toys.toy.before = lambda name, step: None
+    assert toys("--budget", "25m") == 0
+    assert first + toys.toy.steps == ALL
+    assert toys.csv().read_text() == TABLE
+    assert not provenance.beside(toys.csv()).exists()
+
+
+def test_a_budget_that_is_over_at_once_writes_an_empty_table(toys: Sweep, clock: SimpleNamespace):
+    toys.toy.before = over_at(clock, ("d", 0))
+    assert toys("--budget", "1s") == 0
+    assert toys.csv().read_text() == "name,step,value\n"
+
+
+@pytest.mark.parametrize(("budget", "expected"), [("90s", 90.0), ("25m", 1500.0), ("2h", 7200.0), ("0.5h", 1800.0)])
+def test_a_budget_is_a_number_and_a_unit(budget: str, expected: float):
+    assert sweep.seconds(budget) == expected
+
+
+def partial(toys: Sweep, clock: SimpleNamespace) -> Path:
+    """A partial CSV of the real scale with its provenance, moved away from everything that made it."""
+    toys.toy.before = over_at(clock, ("a", 1))
+    toys("--budget", "25m", scale="real")
+    toys.toy.before = lambda name, step: None
+    away = toys.folder / "away" / "toy.csv"
+    away.parent.mkdir()
+    toys.csv("real").rename(away)
+    provenance.beside(toys.csv("real")).rename(provenance.beside(away))
+    Store(toys.store("real")).empty()
+    return away
+
+
+def test_a_sweep_goes_on_from_a_partial_csv_on_another_machine(toys: Sweep, clock: SimpleNamespace):
+    away = partial(toys, clock)
+    about = yaml.safe_load(provenance.beside(away).read_text())
+    provenance.beside(away).write_text(yaml.safe_dump(about | {"seconds": 7200}))
+    assert toys("--resume-from", str(away), scale="real") == 0
+    assert toys.toy.steps == [step for step in ALL if step[0] in "ac"]
+    assert toys.csv("real").read_text() == TABLE
+    about = yaml.safe_load(provenance.beside(toys.csv("real")).read_text())
+    assert about["configurations"] == "4 of 4"
+    assert about["seconds"] == 7200  # of all configurations, the two that came from elsewhere too
+
+
+def test_provenance_says_where_numbers_come_from(toys: Sweep):
+    toys(scale="real")
+    about = yaml.safe_load(provenance.beside(toys.csv("real")).read_text())
+    assert (about["experiment"], about["scale"], about["source_hash"]) == ("toy", "real", "0123456789abcdef" * 4)
+    assert set(about) == {
+        "experiment", "scale", "configurations", "commit", "source_hash", "versions", "device", "processes",
+        "threads_a_process", "seconds", "sha256", "finished",
+    }  # fmt: skip
+    assert set(about["versions"]) >= {"python", "torch", "numpy"}
+    assert (about["processes"], len(about["finished"])) == (1, 4)
+
+
+def changed(away: Path, **change) -> None:
+    about = yaml.safe_load(provenance.beside(away).read_text())
+    provenance.beside(away).write_text(yaml.safe_dump(about | change))
+
+
+REFUSED = {
+    "other sources": (lambda away: changed(away, source_hash="f" * 64, commit="abc123"), "check out commit abc123"),
+    "no provenance": (lambda away: provenance.beside(away).unlink(), "are both needed"),
+    "no csv": (lambda away: away.unlink(), "are both needed"),
+    "another csv": (lambda away: away.write_text(TABLE), "is not the file that toy.provenance.yaml describes"),
+    "no yaml": (lambda away: provenance.beside(away).write_text("a: [\nb"), "toy.provenance.yaml is damaged"),
+    "no mapping": (lambda away: provenance.beside(away).write_text(""), "toy.provenance.yaml is damaged"),
+    "a part lost": (
+        lambda away: provenance.beside(away).write_text("source_hash: x\n"),
+        "it lacks commit, finished, seconds, sha256",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_trusted_is_not_resumed_from(toys: Sweep, clock: SimpleNamespace, case: str):
+    spoil, why = REFUSED[case]
+    away = partial(toys, clock)
+    spoil(away)
+    assert toys("--resume-from", str(away), scale="real") == 2
+    assert toys.err.startswith("lib.sweep: --resume-from: ")
+    assert why in toys.err
+    assert "\n" not in toys.err
+    assert toys.toy.steps == []
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--scale", "paper"], "no scale 'paper' in params.yaml; there are: quick, real"),
+        (["--budget", "5"], "--budget 5: expected a number and a unit, such as 90s, 25m or 2h"),
+        (["--jobs", "-1"], "--jobs -1: expected a number of processes, or 0 for one a core"),
+        (["--device", "tpu"], "--device tpu: known are auto, cpu, cuda"),
+        (["--params", "nowhere.yaml"], "nowhere.yaml does not exist; it would hold the settings of every experiment"),
+        (["--scheduler", "foo:bar"], "no Dask scheduler answers at foo:bar; `dask scheduler` starts one"),
+    ],
+)
+def test_what_cannot_be_done_as_asked_is_refused_in_one_line(toys: Sweep, words: list[str], line: str):
+    assert toys(*words) == 2
+    assert toys.err == f"lib.sweep: {line}"
+    assert toys.toy.steps == []
+
+
+def test_an_unknown_experiment_is_refused_in_one_line(capsys: pytest.CaptureFixture):
+    with pytest.raises(SystemExit) as stop:
+        sweep.main(["two_four_workflwo"])
+    assert stop.value.code == 2
+    assert re.fullmatch(
+        r"lib\.sweep: no experiment 'two_four_workflwo'; there are: .*two_four_workflow.*\n", capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize("module", ["lib.sweep.__main__", "lib.claims.__main__"])
+def test_the_programs_explain_themselves(module: str, capsys: pytest.CaptureFixture):
+    with pytest.raises(SystemExit) as stop:
+        importlib.import_module(module).main(["--help"])
+    assert stop.value.code == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"usage: python -m {module.removesuffix('.__main__')} ")
+    assert "--scale" in said
+
+
+def test_a_killed_worker_is_said_in_one_line():
+    with pytest.raises(BadInput, match=r"^a worker .* was killed .*; what is finished"), sweep.backend(None, 2):
+        raise TerminatedWorkerError("The exit codes of the workers are {SIGKILL(-9)}")
