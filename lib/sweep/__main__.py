@@ -80,9 +80,10 @@ def sweep(asked: argparse.Namespace) -> None:
         entries = provenance.resume(asked.resume_from, work) | entries
     failed = run_missing(work, store, entries, jobs, device, deadline, asked.scheduler)
     if failed:
+        what = failed[0].read_text().rstrip().splitlines()[-1]
         raise BadInput(
             f"{len(failed)} of {len(work.configurations)} configurations failed, {len(entries)} are finished and kept; "
-            f"the first traceback is in {os.path.relpath(failed[0])}"
+            f"the first: {what}; its traceback is in {os.path.relpath(failed[0])}"
         )
     write_csv(work.table([row for entry in entries.values() for row in entry["rows"]]), csv)
     complete = len(entries) == len(work.configurations)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from pathlib import Path
 
@@ -13,10 +14,12 @@ class Bar:
 
     It never goes back: a configuration that a stopped sweep had begun counts as far as it was, and stays there until
     it has got beyond. On machines that share no folder with this one the bar moves when a configuration is finished.
+    A terminal sees it twice a second, a log file a line a minute.
     """
 
-    def __init__(self, units: dict[str, int], folder: Path, finished: set[str], every: float = 0.5):
-        self.units, self.folder, self.finished, self.every = units, folder, set(finished), every
+    def __init__(self, units: dict[str, int], folder: Path, finished: set[str], every: float | None = None):
+        self.units, self.folder, self.finished = units, folder, set(finished)
+        self.every = every or (0.5 if sys.stderr.isatty() else 60.0)
         self.before = {key: self._read(key) for key in units}
         self.done = {key: done for key, (done, _) in self.before.items()}
         self.bar = tqdm(total=sum(units.values()), initial=sum(self.done.values()), unit="unit", dynamic_ncols=True)

@@ -67,7 +67,7 @@ def test_a_real_configuration_that_diverges_fails_alone(tmp_path: Path, capsys: 
     assert stop.value.code == 2
     line = capsys.readouterr().err.strip().split("\n")[-1]
     assert line.startswith(
-        "lib.sweep: 1 of 2 configurations failed, 1 are finished and kept; the first traceback is in"
+        "lib.sweep: 1 of 2 configurations failed, 1 are finished and kept; the first: FloatingPointError: the loss is"
     )
     assert "FloatingPointError: the loss is " in Path(line.split()[-1]).read_text()
     assert len(list((tmp_path / "store").rglob("*.json"))) == 1
