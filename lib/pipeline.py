@@ -52,7 +52,7 @@ def sweep_stage(name: str, scale: str, root: Path) -> dict:
         "cmd": f"python -m lib.sweep {name} --scale {scale}",
         "deps": used if scale == "quick" else [*used, "data"],
         "params": [f"{scale}.{name}"],
-        "metrics": [_in_git(_runs(name, scale))],
+        "metrics": [_in_git(_runs(name, scale), persist=True)],
     }
 
 
@@ -61,7 +61,7 @@ def claims_stage(experiments: list[str], scale: str, root: Path) -> dict:
     return {
         "cmd": f"python -m lib.claims --scale {scale}",
         "deps": _names([*sources.closure("lib.claims.__main__", root=root), *papers(root)]) + runs,
-        "metrics": [_in_git(f"results/{scale}/claims.csv")] if scale == "quick" else [],
+        "metrics": [_in_git(f"results/{scale}/claims.csv", persist=True)] if scale == "quick" else [],
     }
 
 
@@ -71,7 +71,7 @@ def scorecard_stage(root: Path) -> dict:
     return {
         "cmd": "python -m lib.claims --largest",
         "deps": _names([*sources.closure("lib.claims.__main__", root=root), *papers(root)]) + there,
-        "metrics": [_in_git("results/claims.csv")],
+        "metrics": [_in_git("results/claims.csv", persist=True)],
     }
 
 
@@ -134,8 +134,13 @@ def _names(files: list[Path]) -> list[str]:
     return sorted(path.as_posix() for path in files)
 
 
-def _in_git(name: str) -> dict:
-    return {name: {"cache": False}}
+def _in_git(name: str, persist: bool = False) -> dict:
+    """An output that git keeps.
+
+    DVC deletes outputs before it makes them anew, but not those that persist: a program that writes whole files only
+    leaves the old one until the new one is there, also when it is stopped.
+    """
+    return {name: {"cache": False} | ({"persist": True} if persist else {})}
 
 
 def main(words: list[str] | None = None) -> None:

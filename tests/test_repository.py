@@ -5,9 +5,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from lib import paths
-from lib.claims import readme
+from lib.claims import papers, readme
+from lib.claims.judge import judge
+from lib.results import write_csv
+from lib.settings import SCALES
 
 
 def tracked() -> list[Path]:
@@ -28,6 +32,19 @@ def test_no_file_names_a_folder_of_this_machine():
 
 def test_readmes_table_of_claims_is_in_step():
     readme.check()
+
+
+@pytest.mark.parametrize("scale", [s for s in SCALES if (paths.RESULTS / s / "claims.csv").exists()])
+def test_verdicts_are_those_of_the_committed_runs(scale: str, tmp_path: Path):
+    write_csv(judge(papers.read(), scale), tmp_path / "claims.csv")
+    assert (tmp_path / "claims.csv").read_text() == (paths.RESULTS / scale / "claims.csv").read_text()
+
+
+@pytest.mark.parametrize("path", sorted(paths.RESULTS.glob("real/runs/*.csv")), ids=lambda path: path.stem)
+def test_a_real_run_says_where_it_comes_from(path: Path):
+    origin = yaml.safe_load(path.with_suffix(".provenance.yaml").read_text())
+    assert origin["experiment"] == path.stem
+    assert {"commit", "source_hash", "versions", "device", "seconds", "configurations"} <= set(origin)
 
 
 def test_readmes_links_lead_somewhere():
