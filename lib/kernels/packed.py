@@ -1,0 +1,118 @@
+"""Pruned weights in few bytes: the values that are kept, and an entropy-coded bitmap of where they stand.
+
+A bitmap spends one bit on every place. Where most places are empty it is cheaper to write down the gaps between kept
+values. Gaps of a random mask are geometrically distributed, for which Rice's code is close to the best one: a gap g
+becomes g >> k ones and a zero (unary), and the k low bits of g as they are. Both parts are kept in streams of their
+own, so that coding and decoding need no loop.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lib.errors import BadInput
+
+MAGIC = b"sparse1\n"
+
+
+def floor_bits(places: int, kept: int) -> float:
+    """The fewest bits that tell one mask with so many kept places from all others: log2 of the binomial coefficient."""
+    return (math.lgamma(places + 1) - math.lgamma(kept + 1) - math.lgamma(places - kept + 1)) / math.log(2)
+
+
+def encode_mask(mask: np.ndarray) -> tuple[int, bytes, bytes]:
+    """A flat mask as (k, unary parts, low bits); k is the one that takes the fewest bits."""
+    gaps = np.diff(np.flatnonzero(mask), prepend=-1) - 1
+    k = min(range(32), key=lambda low: len(gaps) * (1 + low) + int((gaps >> low).sum()))
+    quotients = gaps >> k
+    unary = np.ones(int(quotients.sum()) + len(gaps), dtype=np.uint8)
+    unary[np.cumsum(quotients + 1) - 1] = 0
+    low = (gaps[:, None] >> np.arange(k)) & 1
+    return k, np.packbits(unary).tobytes(), np.packbits(low.astype(np.uint8)).tobytes()
+
+
+def decode_mask(places: int, kept: int, k: int, unary: bytes, low: bytes) -> np.ndarray:
+    """The flat mask that `encode_mask` made its arguments of."""
+    zeros = np.flatnonzero(np.unpackbits(np.frombuffer(unary, np.uint8)) == 0)[:kept]
+    quotients = np.diff(zeros, prepend=-1) - 1
+    bits = np.unpackbits(np.frombuffer(low, np.uint8))[: kept * k].reshape(kept, k)
+    gaps = (quotients << k) + (bits.astype(np.int64) << np.arange(k)).sum(1)
+    mask = np.zeros(places, dtype=bool)
+    mask[np.cumsum(gaps + 1) - 1] = True
+    return mask
+
+
+def pack(tensor: Tensor) -> tuple[dict, bytes]:
+    """One tensor as (description, bytes): entropy-coded where that is smaller, else as it is."""
+    flat = tensor.detach().cpu().contiguous().flatten()
+    about = {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape), "form": "dense"}
+    raw = _bytes(flat)
+    mask = (flat != 0).numpy()
+    kept = int(mask.sum())
+    k, unary, low = encode_mask(mask)
+    values = _bytes(flat[torch.from_numpy(mask)])
+    coded = unary + low + values
+    if len(coded) >= len(raw):
+        return about | {"bytes": len(raw)}, raw
+    code = {"form": "coded", "kept": kept, "k": k, "unary": len(unary), "low": len(low), "bytes": len(coded)}
+    return about | code, coded
+
+
+def unpack(about: Mapping, content: bytes) -> Tensor:
+    """The tensor that `pack` described."""
+    dtype, shape = getattr(torch, about["dtype"]), about["shape"]
+    if about["form"] == "dense":
+        return _tensor(content, dtype).reshape(shape)
+    ends = np.cumsum([about["unary"], about["low"]])
+    unary, low, values = content[: ends[0]], content[ends[0] : ends[1]], content[ends[1] :]
+    mask = decode_mask(math.prod(shape), about["kept"], about["k"], unary, low)
+    flat = torch.zeros(math.prod(shape), dtype=dtype)
+    flat[torch.from_numpy(mask)] = _tensor(values, dtype)
+    return flat.reshape(shape)
+
+
+def save(state: Mapping[str, Tensor], path: Path) -> None:
+    """Write a state_dict, whole or not at all. Zeros of masked weights cost little; detach masks before."""
+    packed = {name: pack(tensor) for name, tensor in state.items()}
+    header = json.dumps({name: about for name, (about, _) in packed.items()}).encode()
+    body = MAGIC + len(header).to_bytes(8, "little") + header + b"".join(content for _, content in packed.values())
+    part = path.with_name(f".{path.name}.part")
+    part.write_bytes(body + hashlib.sha256(body).digest())
+    part.replace(path)
+
+
+def load(path: Path) -> dict[str, Tensor]:
+    """Read what `save` wrote, exactly.
+
+    Raises:
+        BadInput: the file is of another kind, cut off, or altered.
+    """
+    content = path.read_bytes()
+    body, digest = content[:-32], content[-32:]
+    if not content.startswith(MAGIC):
+        raise BadInput(f"{path.name} is no file of packed weights")
+    if hashlib.sha256(body).digest() != digest:
+        raise BadInput(f"{path.name} is cut off or altered: its checksum does not fit; fetch or save it again")
+    start = len(MAGIC) + 8
+    at = start + int.from_bytes(body[len(MAGIC) : start], "little")
+    state = {}
+    for name, about in json.loads(body[start:at]).items():
+        state[name] = unpack(about, body[at : at + about["bytes"]])
+        at += about["bytes"]
+    return state
+
+
+def _bytes(flat: Tensor) -> bytes:
+    return flat.contiguous().view(torch.uint8).numpy().tobytes() if len(flat) else b""
+
+
+def _tensor(content: bytes, dtype: torch.dtype) -> Tensor:
+    return torch.frombuffer(bytearray(content), dtype=dtype) if content else torch.zeros(0, dtype=dtype)

@@ -1,0 +1,101 @@
+"""Packed weights: exact, near the fewest bits there can be, and a damaged file is never loaded."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from lib import pruners
+from lib.errors import BadInput
+from lib.kernels.packed import decode_mask, encode_mask, floor_bits, load, pack, save, unpack
+from lib.models.resnet import small_resnet
+
+
+def random_mask(places: int, kept: float, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).random(places) < kept
+
+
+def test_a_small_mask_coded_by_hand():
+    """Kept at 1 and 6 of eight: gaps 1 and 4. With k = 1 unary 0 and 110, low bits 1 and 0."""
+    mask = np.array([0, 1, 0, 0, 0, 0, 1, 0], dtype=bool)
+    k, unary, low = encode_mask(mask)
+    assert (k, unary, low) == (1, bytes([0b01100000]), bytes([0b10000000]))
+    assert decode_mask(8, 2, k, unary, low).tolist() == mask.tolist()
+
+
+def test_the_floor_is_the_logarithm_of_how_many_masks_there_are():
+    assert floor_bits(16, 8) == pytest.approx(math.log2(math.comb(16, 8)))
+    assert floor_bits(9, 0) == pytest.approx(0)
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.001, 0.05, 0.3, 0.5, 0.9, 1.0])
+def test_every_mask_comes_back(kept: float):
+    for places in (1, 7, 64, 5000):
+        mask = random_mask(places, kept, places)
+        assert np.array_equal(decode_mask(places, int(mask.sum()), *encode_mask(mask)), mask)
+
+
+@pytest.mark.parametrize(("kept", "within"), [(0.01, 1.05), (0.05, 1.05), (0.1, 1.05), (0.2, 1.06)])
+def test_a_random_mask_takes_nearly_the_fewest_bits(kept: float, within: float):
+    mask = random_mask(200_000, kept)
+    _, unary, low = encode_mask(mask)
+    assert 1 <= 8 * (len(unary) + len(low)) / floor_bits(len(mask), int(mask.sum())) <= within
+
+
+def test_at_95_percent_a_whole_tensor_is_within_a_tenth_of_the_floor():
+    mask = torch.from_numpy(random_mask(256 * 512, 0.05).reshape(256, 512))
+    weight = torch.randn(256, 512, generator=torch.Generator().manual_seed(0)) * mask
+    _, content = pack(weight)
+    kept = int(mask.sum())
+    assert len(content) * 8 <= 1.1 * (floor_bits(mask.numel(), kept) + 32 * kept)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.int64, torch.bool])
+def test_every_type_and_shape_comes_back(dtype: torch.dtype):
+    for shape in ((), (0,), (5,), (3, 0, 2), (4, 3, 3, 3), (64, 100)):
+        for kept in (0.0, 0.1, 1.0):
+            mask = torch.from_numpy(random_mask(math.prod(shape), kept).reshape(shape))
+            tensor = (torch.randint(1, 100, shape) * mask).to(dtype)
+            back = unpack(*pack(tensor))
+            assert back.dtype == dtype
+            assert torch.equal(back, tensor)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> tuple[Path, dict]:
+    torch.manual_seed(0)
+    model = small_resnet()
+    pruners.attach(model, pruners.unstructured(pruners.magnitude(model), 0.95))
+    pruners.detach(model)
+    path = tmp_path / "model.packed"
+    save(model.state_dict(), path)
+    return path, model.state_dict()
+
+
+def test_a_whole_state_dict_comes_back_and_is_small(saved: tuple[Path, dict]):
+    path, state = saved
+    back = load(path)
+    assert list(back) == list(state)
+    assert all(torch.equal(back[name], state[name]) for name in state)
+    small_resnet().load_state_dict(back)
+    dense = sum(tensor.numel() * tensor.element_size() for tensor in state.values())
+    assert path.stat().st_size < 0.15 * dense
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_a_file_that_is_cut_off_or_altered_is_refused(saved: tuple[Path, dict]):
+    path, _ = saved
+    whole = path.read_bytes()
+    for size in (len(whole) - 1, len(whole) // 2, 40):
+        path.write_bytes(whole[:size])
+        with pytest.raises(BadInput, match=r"model\.packed is cut off or altered"):
+            load(path)
+    for place in (10, 100, len(whole) // 2, len(whole) - 5):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(BadInput, match=r"model\.packed is cut off or altered"):
+            load(path)
+    path.write_bytes(b"something else")
+    with pytest.raises(BadInput, match="no file of packed weights"):
+        load(path)
