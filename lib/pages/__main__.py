@@ -53,6 +53,8 @@ def write(results: Path, out: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder)
         shutil.copy(Path(__file__).with_name("conf.py"), source)
+        (source / "_static").mkdir()
+        shutil.copy(Path(__file__).with_name("pages.css"), source / "_static")
         pages = copy_notebooks(results, source)
         if not pages:
             raise BadInput(f"no executed notebooks under {results}; make repro")

@@ -6,6 +6,8 @@ from latex2mathml.converter import convert
 project = "Sparsity, Reproduced"
 extensions = ["myst_nb"]
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["pages.css"]
 html_title = project
 html_copy_source = False
 html_show_sphinx = False

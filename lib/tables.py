@@ -1,0 +1,52 @@
+"""Tables of the notebooks: from runs and verdicts to rows that a reader understands. Named as in the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from lib import plots
+from lib.claims.readme import measured_text
+from lib.evaluation.accuracy import difference, last
+
+
+def variants(runs: pd.DataFrame, scale: str) -> pd.DataFrame:
+    """Where each variant of each network ends: one row a network and variant, in the figures' order."""
+    rows = []
+    for (data, network), chosen in last(runs).groupby(["data", "network"], sort=False):
+        for variant in (name for name in plots.VARIANTS if name in set(chosen.variant)):
+            mine = chosen[chosen.variant == variant]
+            rows.append(
+                {
+                    "network": plots.task(data, network),
+                    "variant": plots.label(variant),
+                    "scale": scale,
+                    "seeds": len(mine),
+                    "epochs": mine.epoch.max(),
+                    "accuracy, %": plots.with_interval(mine.accuracy.tolist()),
+                    "sparsity, %": round(100 * mine.sparsity.mean(), 2),
+                    "MFLOPs": round(mine.flops.mean() / 1e6, 2),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def differences(runs: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
+    """Accuracy of one variant minus another, paired by seed, in points: one row a pair and network."""
+    rows = [
+        {
+            "difference in points": f"{plots.label(variant)} - {plots.label(against)}",
+            "network": plots.task(*cell.split("/")),
+            "mean [95 % interval]": plots.with_interval(list(points.values())),
+        }
+        for variant, against in pairs
+        for cell, points in difference(runs, variant, against).items()
+    ]
+    return pd.DataFrame(rows)
+
+
+def verdicts(claims: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """Rows of claims, by what they say; "measured [low, high]" may be among the columns."""
+    numbers = [measured_text(row) for row in claims.to_dict("records")]
+    return claims.assign(**{"measured [low, high]": numbers}).set_index("says")[list(columns)]

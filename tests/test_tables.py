@@ -1,0 +1,44 @@
+"""The notebooks' tables: the right rows, named as in the figures."""
+
+import pandas as pd
+
+from lib import tables
+
+RUNS = pd.DataFrame(
+    [
+        ("digits", "small_lenet", variant, seed, epoch, accuracy, 0.5, 2e6)
+        for variant, seed, epoch, accuracy in [
+            ("retrained", 0, 4, 97.0),
+            ("retrained", 0, 3, 50.0),
+            ("retrained", 1, 4, 99.0),
+            ("dense", 0, 2, 96.0),
+            ("dense", 1, 2, 99.0),
+        ]
+    ],
+    columns=["data", "network", "variant", "seed", "epoch", "accuracy", "sparsity", "flops"],
+)
+
+
+def test_variants_show_the_last_epoch_in_the_figures_order():
+    table = tables.variants(RUNS, "quick")
+    assert table.variant.tolist() == ["dense", "2:4, retrained"]
+    row = table.iloc[1].to_dict()
+    assert row["network"] == "small LeNet on 8 x 8 digits"
+    assert row["accuracy, %"].startswith("98.00 [")
+    assert (row["scale"], row["seeds"], row["epochs"], row["sparsity, %"], row["MFLOPs"]) == ("quick", 2, 4, 50.0, 2.0)
+
+
+def test_differences_are_paired_by_seed():
+    """97 - 96 and 99 - 99: 0.5 with t(1) = 12.706, so half of the interval is 12.706 x 0.7071 / 1.4142 = 6.353."""
+    (row,) = tables.differences(RUNS, [("retrained", "dense")]).to_dict("records")
+    assert row == {
+        "difference in points": "2:4, retrained - dense",
+        "network": "small LeNet on 8 x 8 digits",
+        "mean [95 % interval]": "0.50 [-5.85, 6.85]",
+    }
+
+
+def test_verdicts_stand_by_what_the_claim_says():
+    claim = {"says": "it works", "measured": 1, "low": 0, "high": 2, "seeds": 5, "verdict": "reproduced"}
+    table = tables.verdicts(pd.DataFrame([claim]), ["measured [low, high]", "verdict"])
+    assert table.loc["it works"].tolist() == ["1.00 [0.00, 2.00], 5 seeds", "reproduced"]
