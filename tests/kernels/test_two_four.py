@@ -6,6 +6,7 @@ from torch.sparse import _semi_structured_conversions as oracle
 
 from lib import pruners
 from lib.errors import BadInput
+from lib.kernels import storage
 from lib.kernels.two_four import DTYPES, compress, decompress
 
 
@@ -48,6 +49,14 @@ def test_values_and_bits_are_those_of_torchs_converter(dtype: torch.dtype, empty
     values, metadata = compress(weight)
     assert torch.equal(values, theirs)
     assert torch.equal(metadata, bits)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_bytes_are_those_of_section_3_1(dtype: torch.dtype):
+    """Half of the values and two bits for each of them."""
+    values, metadata = compress(matrix(16, 64, dtype))
+    bits = storage.bits("two_four", 16, 64, 512, 8 * dtype.itemsize)
+    assert 8 * (values.nbytes + metadata.nbytes) == bits
 
 
 def test_a_matrix_that_is_not_2_4_is_refused_with_its_first_wrong_row_and_group():

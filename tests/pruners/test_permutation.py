@@ -1,0 +1,97 @@
+"""The search for a column order: what it says it keeps is kept, it is optimal where that can be checked."""
+
+from itertools import combinations
+
+import pytest
+import torch
+
+from lib import pruners
+from lib.errors import BadInput
+from lib.pruners.permutation import anneal, efficacy, greedy, kept
+
+
+def gaussian(rows: int, columns: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed))
+
+
+def best_of_all(weight: torch.Tensor) -> float:
+    """Exhaustive search over all ways to split eight columns into two groups of four."""
+    rest = range(1, 8)
+    splits = [(0, *three) for three in combinations(rest, 3)]
+    return max(kept(weight[:, [*group, *(c for c in range(8) if c not in group)]]) for group in splits)
+
+
+def test_columns_that_compete_are_spread():
+    """Four large columns in one group lose half of themselves; two in each group lose nothing of them."""
+    weight = torch.tensor([[9.0, 9.0, 9.0, 9.0, 1.0, 1.0, 1.0, 1.0]])
+    assert kept(weight) == 20
+    for order in (greedy(weight), anneal(weight, 1000)):
+        assert kept(weight[:, order]) == 36
+        assert efficacy(weight, order) == pytest.approx(100)
+
+
+def test_efficacy_by_hand():
+    """Default keeps 9 + 9 + 1 + 1 = 20, half of the row 9 x 4 = 36; an order that keeps 28 wins a half."""
+    weight = torch.tensor([[9.0, 9.0, 9.0, 9.0, 1.0, 1.0, 1.0, 1.0]])
+    assert efficacy(weight, torch.tensor([4, 0, 1, 2, 3, 5, 6, 7])) == pytest.approx(50)
+    assert efficacy(weight, torch.arange(8)) == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_annealing_finds_the_optimum_of_small_matrices_and_greedy_a_local_one(seed: int):
+    weight = gaussian(6, 8, seed)
+    best = best_of_all(weight)
+    assert kept(weight[:, anneal(weight, 5000)]) == pytest.approx(best, rel=1e-5)
+    assert kept(weight) - 1e-4 <= kept(weight[:, greedy(weight)]) <= best + 1e-4
+
+
+def test_greedy_ends_where_no_swap_gains():
+    weight = gaussian(16, 24)
+    order = greedy(weight)
+    ends = kept(weight[:, order])
+    for a, b in combinations(range(24), 2):
+        swapped = order.clone()
+        swapped[[a, b]] = order[[b, a]]
+        assert kept(weight[:, swapped]) <= ends + 1e-3
+
+
+@pytest.mark.parametrize("search", [greedy, lambda weight: anneal(weight, 20_000)], ids=["greedy", "anneal"])
+def test_an_order_is_a_permutation_and_beats_every_random_one(search):
+    weight = gaussian(32, 64)
+    order = search(weight)
+    assert sorted(order.tolist()) == list(range(64))
+    draw = torch.Generator().manual_seed(0)
+    chance = max(kept(weight[:, torch.randperm(64, generator=draw)]) for _ in range(200))
+    assert kept(weight[:, order]) > chance
+    assert torch.equal(order, search(weight))
+
+
+def test_more_proposals_find_more_and_the_seed_decides():
+    weight = gaussian(64, 64)
+    assert efficacy(weight, anneal(weight, 100_000)) > efficacy(weight, anneal(weight, 1000))
+    assert not torch.equal(anneal(weight, 1000, seed=1), anneal(weight, 1000, seed=2))
+
+
+def test_a_time_budget_ends_the_search_with_an_order():
+    weight = gaussian(32, 32)
+    order = anneal(weight, 10**9, seconds=0)
+    assert sorted(order.tolist()) == list(range(32))
+
+
+def test_the_permuted_product_is_the_same_when_the_inputs_are_permuted_too():
+    weight, inputs = gaussian(16, 32).double(), gaussian(5, 32, 1).double()
+    order = greedy(weight)
+    assert torch.allclose(inputs @ weight.T, inputs[:, order] @ weight[:, order].T)
+    masks = pruners.n_of_m({"w": weight[:, order].abs()})
+    assert int(masks["w"].sum()) == 16 * 16
+
+
+@pytest.mark.parametrize("search", [greedy, anneal], ids=["greedy", "anneal"])
+def test_what_cannot_be_permuted_is_refused(search):
+    for weight in (torch.zeros(8), torch.zeros(2, 10), torch.zeros(2, 4)):
+        with pytest.raises(BadInput, match="columns in multiples of 4, at least 8"):
+            search(weight)
+    with pytest.raises(BadInput, match="1 of 16 weights are not finite"):
+        search(torch.tensor([[float("nan"), *[0.0] * 7], [0.0] * 8]))
+    with pytest.raises(BadInput, match="at least 100 are needed"):
+        anneal(gaussian(2, 8), 10)
