@@ -32,14 +32,18 @@ def judge(papers: list[Paper], scale: str, results: Path = paths.RESULTS) -> pd.
 
 
 def largest(results: Path = paths.RESULTS) -> pd.DataFrame:
-    """For each claim the row of the largest scale that has a verdict, with that scale in a column, by paper."""
+    """For each claim the row of the largest scale that has a verdict, with that scale in a column, by paper.
+
+    One seed has no interval, so a verdict on one seed never replaces one on several.
+    """
     chosen: dict[str, dict] = {}
     for scale in SCALES:  # a larger scale replaces a smaller one
         if not (results / scale / "claims.csv").exists():
             continue
         for row in read_claims(scale, results).to_dict("records"):
             ran = row["verdict"] != NOT_RUN
-            if ran or row["id"] not in chosen:
+            before = chosen.get(row["id"], {"scale": ""})
+            if (ran and not (before["scale"] and str(row["seeds"]) == "1")) or row["id"] not in chosen:
                 chosen[row["id"]] = row | {"scale": scale if ran else ""}
     if not chosen:
         raise BadInput("no scale has verdicts yet; python -m lib.claims --scale quick")

@@ -191,6 +191,17 @@ def test_each_claim_shows_the_largest_scale_that_has_a_verdict(tmp_path: Path):
     }
 
 
+def test_a_verdict_on_one_seed_never_replaces_one_on_several(tmp_path: Path):
+    for scale, seeds, verdict in (("quick", 5, "reproduced"), ("real", 1, "undecided")):
+        row = dict.fromkeys(COLUMNS, "") | {"id": "a", "paper": 1, "seeds": seeds, "verdict": verdict}
+        write_csv(
+            pd.DataFrame([row, row | {"id": "b"} | ({"verdict": "not run"} if scale == "quick" else {})]),
+            tmp_path / scale / "claims.csv",
+        )
+    rows = {row["id"]: (row["verdict"], row["scale"]) for row in largest(tmp_path).to_dict("records")}
+    assert rows == {"a": ("reproduced", "quick"), "b": ("undecided", "real")}
+
+
 def test_without_verdicts_at_any_scale_there_is_a_line_that_says_how_to_get_them(tmp_path: Path):
     with pytest.raises(BadInput, match=r"no scale has verdicts yet; python -m lib\.claims --scale quick"):
         largest(tmp_path)
