@@ -34,8 +34,17 @@ NETWORKS = {
     "small_lenet": "small LeNet",
     "resnet20": "ResNet-20",
     "small_resnet": "ResNet-8",
+    "resnet34": "ResNet-34",
+    "resnet50": "ResNet-50",
 }
-DATA = {"digits": "8 x 8 digits", "mnist": "MNIST", "cifar10": "CIFAR-10"}
+DATA = {
+    "digits": "8 x 8 digits",
+    "moons": "two moons",
+    "mnist": "MNIST",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "imagenet": "ImageNet",
+}
 VERDICT_COLOURS = {REPRODUCED: GREEN, PARTLY: SKY, UNDECIDED: YELLOW, DIFFERS: RED, NOT_RUN: "#D9D9D9"}
 VERDICT_HATCHES = {REPRODUCED: "", PARTLY: "//", UNDECIDED: "..", DIFFERS: "xx", NOT_RUN: ""}
 

@@ -2,7 +2,9 @@
 
 import pandas as pd
 
-from lib import tables
+from lib import plots, tables
+from lib.data import vision
+from lib.experiments import two_four_workflow
 
 RUNS = pd.DataFrame(
     [
@@ -17,6 +19,11 @@ RUNS = pd.DataFrame(
     ],
     columns=["data", "network", "variant", "seed", "epoch", "accuracy", "sparsity", "flops"],
 )
+
+
+def test_everything_that_can_be_run_has_a_name_for_figures():
+    assert set(plots.NETWORKS) >= set(two_four_workflow.NETWORKS)
+    assert set(plots.DATA) == set(vision.names())
 
 
 def test_variants_show_the_last_epoch_in_the_figures_order():

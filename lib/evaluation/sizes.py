@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from lib.kernels import storage
+from lib.kernels.two_four import has_pattern
 from lib.pruners.layers import as_matrix, prunable
 
 
@@ -72,16 +73,9 @@ def sizes(model: nn.Module, shape: Sequence[int], value_bits: int = 16) -> dict[
         bits = (parameters - weights) * value_bits
         for layer in layers:
             matrix = as_matrix(layer.weight)
-            own = "dense" if form == "two_four" and not has_two_four(matrix) else form
+            own = "dense" if form == "two_four" and not has_pattern(matrix) else form
             bits += storage.bits(own, *matrix.shape, int((matrix != 0).sum()), value_bits)
         found[f"bytes_{form}"] = math.ceil(bits / 8)
     uses = _uses(model, shape)
     found["flops_dense"] = sum(2 * layer.weight.numel() * uses.get(layer.name, 0) for layer in layers)
     return found | {"flops": flops(model, shape)}
-
-
-def has_two_four(matrix: torch.Tensor) -> bool:
-    """Whether every four consecutive values of each row hold at least two zeros (paper 2, section 3.1)."""
-    if matrix.shape[1] % 4:
-        return False
-    return bool(((matrix.reshape(-1, 4) != 0).sum(1) <= 2).all())

@@ -15,6 +15,11 @@ from lib.errors import BadInput
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int8)
 
 
+def has_pattern(weight: Tensor) -> bool:
+    """Whether every four consecutive values of each row of a matrix [R, C] hold at least two zeros."""
+    return weight.shape[1] % 4 == 0 and bool((_nonzeros(weight) <= 2).all())
+
+
 def compress(weight: Tensor) -> tuple[Tensor, Tensor]:
     """A 2:4 matrix [R, C] as values [R, C/2] and metadata [R, C/8] uint8 (four 2-bit places a byte).
 
@@ -27,8 +32,7 @@ def compress(weight: Tensor) -> tuple[Tensor, Tensor]:
         found = f"{tuple(weight.shape)} of {weight.dtype}"
         raise BadInput(f"compress needs a matrix of {names} with columns in multiples of 8, this is {found}")
     groups = weight.reshape(len(weight), -1, 4)
-    nonzero = groups != 0
-    count = nonzero.sum(-1)
+    nonzero, count = groups != 0, _nonzeros(weight)
     if bool((count > 2).any()):
         row, group = (count > 2).nonzero()[0].tolist()
         values = groups[row, group].tolist()
@@ -60,3 +64,8 @@ def decompress(values: Tensor, metadata: Tensor) -> Tensor:
         raise BadInput(f"damaged metadata: row {row}, group {group} has the places {places[row, group].tolist()}")
     groups = torch.zeros(len(values), places.shape[1], 4, dtype=values.dtype, device=values.device)
     return groups.scatter(-1, places, values.reshape(places.shape)).flatten(1)
+
+
+def _nonzeros(weight: Tensor) -> Tensor:
+    """How many nonzeros each group of four holds, [R, C/4]."""
+    return (weight.reshape(len(weight), -1, 4) != 0).sum(-1)

@@ -31,15 +31,6 @@ class Prunable:
         """The weight the layer computes with, masks applied, without gradient."""
         return self.module.weight.detach()
 
-    def matrix(self, tensor: Tensor) -> Tensor:
-        """The tensor as the left matrix of the layer's matrix product, [rows, reduction].
-
-        A Linear weight [out, in] is that already. A Conv2d weight [out, in, R, S] becomes [out, R*S*in] with the
-        input channels running fastest, the order in which sparse hardware reads it (paper 2, sections 3.2 and 4.2:
-        GEMM-K is C x R x S). Groups of consecutive elements are then groups of input channels.
-        """
-        return as_matrix(tensor)
-
     @property
     def inner(self) -> int:
         """Length of the reduction (GEMM-K): how many products each output sums."""
@@ -47,7 +38,12 @@ class Prunable:
 
 
 def as_matrix(tensor: Tensor) -> Tensor:
-    """[out, in] as it is; [out, in, R, S] as [out, R*S*in], input channels fastest."""
+    """A weight, or scores like it, as the left matrix of its layer's matrix product: [rows, reduction].
+
+    A Linear weight [out, in] is that already. A Conv2d weight [out, in, R, S] becomes [out, R*S*in] with the input
+    channels running fastest, the order in which sparse hardware reads it (paper 2, sections 3.2 and 4.2: GEMM-K is
+    C x R x S). Groups of consecutive elements are then groups of input channels.
+    """
     return tensor if tensor.dim() == 2 else tensor.movedim(1, -1).flatten(1)
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from lib import pruners
-from lib.evaluation.sizes import flops, has_two_four, sizes
+from lib.evaluation.sizes import flops, sizes
 from lib.models.lenet import lenet5
 from lib.models.resnet import resnet20
 
@@ -56,17 +56,3 @@ def test_sizes_of_a_small_network_counted_by_hand():
         "flops_dense": 2 * 144,
         "flops": 2 * 80,
     }
-
-
-@pytest.mark.parametrize(
-    ("row", "has"),
-    [
-        ([1.0, 0.0, 2.0, 0.0], True),
-        ([0.0, 0.0, 0.0, 5.0], True),
-        ([1.0, 2.0, 3.0, 0.0], False),
-        ([0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 0.0], False),
-        ([1.0, 0.0, 0.0], False),
-    ],
-)
-def test_the_two_four_pattern_is_recognised(row: list[float], has: bool):
-    assert has_two_four(torch.tensor([row])) is has

@@ -7,7 +7,7 @@ from torch.sparse import _semi_structured_conversions as oracle
 from lib import pruners
 from lib.errors import BadInput
 from lib.kernels import storage
-from lib.kernels.two_four import DTYPES, compress, decompress
+from lib.kernels.two_four import DTYPES, compress, decompress, has_pattern
 
 
 def matrix(rows: int, columns: int, dtype: torch.dtype, seed: int = 0, empty: float = 0.0) -> torch.Tensor:
@@ -84,3 +84,17 @@ def test_what_does_not_belong_together_or_is_damaged_is_refused():
     metadata[1, 0] = 0b01_01_10_01
     with pytest.raises(BadInput, match=r"damaged metadata: row 1, group 1 has the places \[1, 1\]"):
         decompress(values, metadata)
+
+
+@pytest.mark.parametrize(
+    ("row", "has"),
+    [
+        ([1.0, 0.0, 2.0, 0.0], True),
+        ([0.0, 0.0, 0.0, 5.0], True),
+        ([1.0, 2.0, 3.0, 0.0], False),
+        ([0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 0.0], False),
+        ([1.0, 0.0, 0.0], False),
+    ],
+)
+def test_the_two_four_pattern_is_recognised(row: list[float], has: bool):
+    assert has_pattern(torch.tensor([row])) is has

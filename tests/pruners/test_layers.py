@@ -51,7 +51,7 @@ def test_the_matrix_times_the_unrolled_image_is_the_convolution():
     model, images = nn.Conv2d(5, 3, (2, 3), bias=False), torch.randn(1, 5, 6, 7)
     (layer,) = pruners.prunable(model)
     patches = F.unfold(images, (2, 3)).reshape(5, 6, -1)  # [channel, kernel position, output position]
-    product = layer.matrix(layer.weight) @ patches.movedim(0, 1).reshape(30, -1)
+    product = as_matrix(layer.weight) @ patches.movedim(0, 1).reshape(30, -1)
     torch.testing.assert_close(product.reshape(1, 3, 5, 5), model(images))
 
 
