@@ -57,10 +57,10 @@ def sweep_stage(name: str, scale: str, root: Path) -> dict:
 
 
 def claims_stage(experiments: list[str], scale: str, root: Path) -> dict:
-    runs = [_runs(name, scale) for name in experiments]
+    measured = [_runs(name, scale) for name in experiments] + benchmarks(root)
     return {
         "cmd": f"python -m lib.claims --scale {scale}",
-        "deps": _names([*sources.closure("lib.claims.__main__", root=root), *papers(root)]) + runs,
+        "deps": _names([*sources.closure("lib.claims.__main__", root=root), *papers(root)]) + measured,
         "metrics": [_in_git(f"results/{scale}/claims.csv", persist=True)] if scale == "quick" else [],
     }
 
@@ -80,6 +80,13 @@ def papers(root: Path) -> list[Path]:
     return sorted(path.relative_to(root) for path in (root / "lib" / "papers").glob("*.yaml"))
 
 
+def benchmarks(root: Path) -> list[str]:
+    """The timings that claims are judged by, as far as they are there."""
+    claims = [claim for path in papers(root) for claim in yaml.safe_load((root / path).read_text())["claims"]]
+    names = {claim.get("measure", {}).get("bench") for claim in claims} - {None}
+    return [path for name in sorted(names) if (root / (path := f"results/bench/{name}.csv")).exists()]
+
+
 def code(path: Path) -> ast.AST:
     """A notebook's code, parsed."""
     cells = nbformat.read(path, as_version=4).cells
@@ -90,6 +97,7 @@ def notebook_stage(path: Path, tree: ast.AST, scale: str, root: Path) -> dict:
     modules = [name for name in sources.imported(tree) if sources.file_of(name, root)]
     used = _names([path.relative_to(root), *sources.closure("lib.notebook", *modules, root=root)])
     used += [_runs(name, scale) for name in _runs_read(tree)]
+    used += [f"results/bench/{name}.csv" for name in _bench_read(tree)]
     used += [f"results/{scale}/claims.csv"] if _calls(tree, "read_claims") else []
     used += ["results/claims.csv"] if _calls(tree, "read_scorecard") else []
     tables = [f"results/{scale}/tables/{name}.csv" for name in _names_saved(tree, "save_table")]
@@ -112,6 +120,11 @@ def _calls(tree: ast.AST, function: str) -> list[ast.Call]:
 def _runs_read(tree: ast.AST) -> list[str]:
     """The experiment of each `read_runs("experiment", scale)`."""
     return _words("read_runs", [call.args[0] for call in _calls(tree, "read_runs")])
+
+
+def _bench_read(tree: ast.AST) -> list[str]:
+    """The benchmark of each `read_bench("name")`."""
+    return _words("read_bench", [call.args[0] for call in _calls(tree, "read_bench")])
 
 
 def _names_saved(tree: ast.AST, function: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import matplotlib as mpl
 import pandas as pd
@@ -28,6 +28,12 @@ VARIANTS = {
     "fresh": ("2:4 mask, fresh weights", ORANGE, "v", "--"),
     "random": ("2:4 by chance, retrained", PINK, "P", ":"),
     "gradient": ("2:4 by gradient, retrained", SKY, "*", "-."),
+    "dense_int8": ("dense, INT8", ORANGE, "v", "--"),
+    "sparse": ("2:4, retrained", BLUE, "D", "-"),
+    "sparse_int8": ("2:4, retrained, INT8", SKY, "*", "-."),
+    "pruned_permuted": ("permuted and pruned, not retrained", YELLOW, "p", ":"),
+    "sparse_permuted": ("2:4, permuted and retrained", GREEN, "^", "-"),
+    "sparse_permuted_int8": ("2:4, permuted and retrained, INT8", PINK, "P", "-."),
 }
 NETWORKS = {
     "lenet5": "LeNet-5",
@@ -36,6 +42,22 @@ NETWORKS = {
     "small_resnet": "ResNet-8",
     "resnet34": "ResNet-34",
     "resnet50": "ResNet-50",
+    "wide_resnet": "wide ResNet-14",
+    "small_wide_resnet": "wide ResNet-8",
+    "resnext20": "ResNeXt-20",
+    "small_resnext": "ResNeXt-8",
+    "vgg10": "VGG-10",
+    "small_vgg": "VGG-6",
+    "densenet24": "DenseNet-24",
+    "small_densenet": "DenseNet-11",
+    "lstm": "LSTM",
+    "small_lstm": "small LSTM",
+    "mobilenet_v2": "MobileNet v2",
+    "small_mobilenet_v2": "small MobileNet v2",
+    "squeezenet": "SqueezeNet",
+    "small_squeezenet": "small SqueezeNet",
+    "shufflenet_v2": "ShuffleNet v2",
+    "small_shufflenet_v2": "small ShuffleNet v2",
 }
 DATA = {
     "digits": "8 x 8 digits",
@@ -121,3 +143,22 @@ def with_interval(values: Sequence[float], digits: int = 2) -> str:
     if measured.seeds == 1:
         return f"{measured.value:.{digits}f} (one seed)"
     return f"{measured.value:.{digits}f} [{measured.low:.{digits}f}, {measured.high:.{digits}f}]"
+
+
+def differences_with_intervals(axes: Axes, groups: Mapping[str, Sequence[float]]) -> None:
+    """One row a name: each seed's difference a small point, their mean a marker with its 95 % interval.
+
+    A dashed line marks no difference. The caller names the rows and the axis.
+
+    Args:
+        groups: {name: differences over seeds}, drawn from top to bottom.
+    """
+    for row, values in enumerate(groups.values()):
+        measured = interval(list(values))
+        bars = None if measured.seeds == 1 else [[measured.value - measured.low], [measured.high - measured.value]]
+        axes.scatter(values, [row + 0.24] * len(values), s=9, color=BLUE, linewidths=0)
+        axes.errorbar([measured.value], [row], xerr=bars, marker="o", color=BLUE, markersize=7, capsize=4)
+    axes.axvline(0, color="black", linestyle="--", linewidth=1)
+    axes.set_yticks(range(len(groups)), list(groups))
+    axes.set_ylim(len(groups) + 0.5, -0.6)
+    axes.grid(axis="y", visible=False)

@@ -37,6 +37,14 @@ def read_scorecard(results: Path = paths.RESULTS) -> pd.DataFrame:
     return pd.read_csv(path, keep_default_na=False)
 
 
+def read_bench(name: str, results: Path = paths.RESULTS) -> pd.DataFrame:
+    """A benchmark's rows, with the device and the versions they were measured on."""
+    path = results / "bench" / f"{name}.csv"
+    if not path.exists():
+        raise BadInput(f"results/bench/{path.name} is absent; python -m lib.bench {name}")
+    return pd.read_csv(path)
+
+
 def write_csv(table: pd.DataFrame, path: Path) -> None:
     """Write a table whole or not at all."""
     table = table.copy()

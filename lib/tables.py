@@ -32,6 +32,18 @@ def variants(runs: pd.DataFrame, scale: str) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def side_by_side(runs: pd.DataFrame, chosen: Sequence[str], scale: str) -> pd.DataFrame:
+    """Accuracy of some variants in columns, in percent with intervals: one row a network, as the papers print it."""
+    rows = []
+    for (data, network), mine in last(runs).groupby(["data", "network"], sort=False):
+        of_variant = {variant: mine.accuracy[mine.variant == variant].tolist() for variant in chosen}
+        row = {"network": plots.task(data, network), "scale": scale, "seeds": mine.seed.nunique()}
+        row |= {"epochs a session": mine.epoch[mine.variant == "dense"].max()}
+        row |= {plots.label(v): plots.with_interval(values) if values else "" for v, values in of_variant.items()}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
 def differences(runs: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
     """Accuracy of one variant minus another, paired by seed, in points: one row a pair and network."""
     rows = [

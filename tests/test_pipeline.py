@@ -86,9 +86,11 @@ def test_a_notebooks_imports_reads_and_writes_are_found(tree: Path):
         tree,
         "from lib.results import read_runs, save_figure, save_table\nfrom lib.models import lenet",
         'runs = read_runs("some_runs", scale)\nsave_table(runs, "99_table", out)',
+        'times = read_bench("some_times")',
         'save_figure(figure, "99_figure", out)',
     )
     assert {"lib/models/lenet.py", "lib/notebook.py", "results/quick/runs/some_runs.csv"} <= set(stage["deps"])
+    assert "results/bench/some_times.csv" in stage["deps"]
     assert not {"lib/models/resnet.py", "results/quick/claims.csv", "results/claims.csv"} & set(stage["deps"])
     assert stage["metrics"] == [{"results/quick/tables/99_table.csv": {"cache": False}}]
     assert stage["plots"] == [{"results/quick/figures/99_figure.svg": {"cache": False}}]

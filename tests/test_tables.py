@@ -4,7 +4,7 @@ import pandas as pd
 
 from lib import plots, tables
 from lib.data import vision
-from lib.experiments import two_four_workflow
+from lib.experiments import two_four_networks, two_four_workflow
 
 RUNS = pd.DataFrame(
     [
@@ -22,7 +22,7 @@ RUNS = pd.DataFrame(
 
 
 def test_everything_that_can_be_run_has_a_name_for_figures():
-    assert set(plots.NETWORKS) >= set(two_four_workflow.NETWORKS)
+    assert set(plots.NETWORKS) >= {*two_four_workflow.NETWORKS, *two_four_networks.NETWORKS}
     assert set(plots.DATA) == set(vision.names())
 
 
@@ -49,3 +49,11 @@ def test_verdicts_stand_by_what_the_claim_says():
     claim = {"says": "it works", "measured": 1, "low": 0, "high": 2, "seeds": 5, "verdict": "reproduced"}
     table = tables.verdicts(pd.DataFrame([claim]), ["measured [low, high]", "verdict"])
     assert table.loc["it works"].tolist() == ["1.00 [0.00, 2.00], 5 seeds", "reproduced"]
+
+
+def test_side_by_side_has_a_column_a_variant_and_the_last_epoch_in_it():
+    (row,) = tables.side_by_side(RUNS, ["dense", "retrained", "pruned"], "quick").to_dict("records")
+    assert row["dense"].startswith("97.50 [")
+    assert row["2:4, retrained"].startswith("98.00 [")
+    assert row["pruned, not retrained"] == ""  # these runs have none
+    assert (row["network"], row["seeds"], row["epochs a session"]) == ("small LeNet on 8 x 8 digits", 2, 2)

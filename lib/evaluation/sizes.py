@@ -23,18 +23,18 @@ def flops(model: nn.Module, shape: Sequence[int]) -> int:
     Args:
         shape: of one example, without the batch axis.
     """
-    uses = _uses(model, shape)
+    uses = positions(model, shape)
     return sum(2 * int((layer.weight != 0).sum()) * uses.get(layer.name, 0) for layer in prunable(model))
 
 
-def _uses(model: nn.Module, shape: Sequence[int]) -> dict[str, int]:
+def positions(model: nn.Module, shape: Sequence[int]) -> dict[str, int]:
     """How often one example uses each weight of a layer, {parameter name: output positions}."""
     uses: dict[str, int] = {}
 
     def count(name: str):
         def hook(module: nn.Module, inputs: tuple, output: torch.Tensor) -> None:
-            positions = output.shape[2:] if isinstance(module, nn.Conv2d) else output.shape[1:-1]
-            uses[name] = uses.get(name, 0) + math.prod(positions)  # a layer may run more than once
+            grid = output.shape[2:] if isinstance(module, nn.Conv2d) else output.shape[1:-1]
+            uses[name] = uses.get(name, 0) + math.prod(grid)  # a layer may run more than once
 
         return hook
 
@@ -76,6 +76,6 @@ def sizes(model: nn.Module, shape: Sequence[int], value_bits: int = 16) -> dict[
             own = "dense" if form == "two_four" and not has_pattern(matrix) else form
             bits += storage.bits(own, *matrix.shape, int((matrix != 0).sum()), value_bits)
         found[f"bytes_{form}"] = math.ceil(bits / 8)
-    uses = _uses(model, shape)
+    uses = positions(model, shape)
     found["flops_dense"] = sum(2 * layer.weight.numel() * uses.get(layer.name, 0) for layer in layers)
     return found | {"flops": flops(model, shape)}

@@ -1,4 +1,4 @@
-"""How many bits a matrix takes in each format, from the format's definition.
+"""How many bits a matrix takes in each format, from the format's definition, and the fewest there could be.
 
 A matrix [rows, columns] holds `kept` nonzero values of `value_bits` each; the rest of a format is metadata: whatever
 it needs to say where the values are.
@@ -6,7 +6,13 @@ it needs to say where the values are.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
 from lib.errors import BadInput
+from lib.kernels.packed import encode_mask, floor_bits
 
 FORMATS = ("dense", "coo", "csr", "bitmap", "two_four")
 
@@ -41,6 +47,35 @@ def bits(form: str, rows: int, columns: int, kept: int, value_bits: int, index_b
     """Bits of the whole matrix, values and metadata."""
     metadata = metadata_bits(form, rows, columns, kept, index_bits)
     return value_bits_stored(form, rows, columns, kept, value_bits) + metadata
+
+
+def curve(rows: int, columns: int, value_bits: int, sparsities: Sequence[float], seed: int = 0) -> pd.DataFrame:
+    """What one weight of a matrix costs on average, format by format, beside the theoretical floor.
+
+    The floor is what the kept values take and the logarithm of how many masks there are with so many of them. The
+    entropy-coded bitmap is measured: a random mask, coded by `lib.kernels.packed`. 2:4 has a row at 0.5 only.
+
+    Args:
+        sparsities: shares of zeros, in [0, 1].
+
+    Returns:
+        columns format (FORMATS, entropy_coded, floor), sparsity, bits (a weight), bytes (of the matrix).
+    """
+    places, draw = rows * columns, np.random.default_rng(seed)
+    found = []
+    for sparsity in sparsities:
+        kept = round((1 - sparsity) * places)
+        total = {form: bits(form, rows, columns, kept, value_bits) for form in FORMATS if form != "two_four"}
+        if sparsity == 0.5:
+            total["two_four"] = bits("two_four", rows, columns, kept, value_bits)
+        _, unary, low = encode_mask(draw.permutation(places) < kept)
+        total["entropy_coded"] = 8 * (len(unary) + len(low)) + kept * value_bits
+        total["floor"] = floor_bits(places, kept) + kept * value_bits
+        found += [
+            {"format": form, "sparsity": sparsity, "bits": size / places, "bytes": size / 8}
+            for form, size in total.items()
+        ]
+    return pd.DataFrame(found)
 
 
 def _check(form: str, rows: int, columns: int, kept: int) -> None:

@@ -8,10 +8,10 @@ Any score goes with any pattern, and a schedule says when and how much.
 """
 
 from lib.pruners.layers import LayerRule, Prunable, Scores, layer_rule, prunable
-from lib.pruners.masks import attach, attached, detach, report, sparsity
+from lib.pruners.masks import attach, attached, computed_once, detach, empty_layers, report, sparsity, sparsity_per_run
 from lib.pruners.patterns import n_of_m, unstructured
 from lib.pruners.schedules import Gradual, Once
-from lib.pruners.scores import magnitude, random, snip
+from lib.pruners.scores import grasp, magnitude, random, snip
 
 __all__ = [
     "Gradual",
@@ -21,7 +21,10 @@ __all__ = [
     "Scores",
     "attach",
     "attached",
+    "computed_once",
     "detach",
+    "empty_layers",
+    "grasp",
     "layer_rule",
     "magnitude",
     "n_of_m",
@@ -30,5 +33,6 @@ __all__ = [
     "report",
     "snip",
     "sparsity",
+    "sparsity_per_run",
     "unstructured",
 ]

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from lib.errors import BadInput
+from lib.models.mlp import StackedLinear
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,12 @@ class Prunable:
     @property
     def inner(self) -> int:
         """Length of the reduction (GEMM-K): how many products each output sums."""
-        return self.weight[0].numel()
+        return self.weight.shape[1:].numel() if self.runs is None else self.weight.shape[2]
+
+    @property
+    def runs(self) -> int | None:
+        """How many runs the weight [run, out, in] of a `StackedLinear` holds; None: it is one network's."""
+        return len(self.weight) if isinstance(self.module, StackedLinear) else None
 
 
 def as_matrix(tensor: Tensor) -> Tensor:
@@ -44,6 +50,8 @@ def as_matrix(tensor: Tensor) -> Tensor:
     channels running fastest, the order in which sparse hardware reads it (paper 2, sections 3.2 and 4.2: GEMM-K is
     C x R x S). Groups of consecutive elements are then groups of input channels.
     """
+    if tensor.dim() == 3:
+        raise BadInput(f"a stack {list(tensor.shape)} has a matrix for each run: take one run (lib.models.mlp.plain)")
     return tensor if tensor.dim() == 2 else tensor.movedim(1, -1).flatten(1)
 
 
@@ -76,7 +84,7 @@ class Scores(dict):
 
 
 def prunable(model: nn.Module) -> list[Prunable]:
-    """Each Linear and Conv2d weight of the model, in the order of its modules; no biases, no norms.
+    """Each Linear, Conv2d and StackedLinear weight of the model, in the order of its modules; no biases, no norms.
 
     Raises:
         BadInput: the model has no such layer, or one of them shares its weight with another layer, such as an
@@ -89,7 +97,7 @@ def prunable(model: nn.Module) -> list[Prunable]:
     tied = {name: names for names in owners.values() if len(names) > 1 for name in names}
     found: list[Prunable] = []
     for path, module in model.named_modules():
-        if not isinstance(module, (nn.Linear, nn.Conv2d)):
+        if not isinstance(module, (nn.Linear, nn.Conv2d, StackedLinear)):
             continue
         name = f"{path}.weight" if path else "weight"
         network = path.split(".")[0] if isinstance(model, nn.ModuleDict) else ""
@@ -101,10 +109,17 @@ def prunable(model: nn.Module) -> list[Prunable]:
     return found
 
 
-def original(module: nn.Module) -> nn.Parameter:
-    """The trained parameter behind a layer's weight, whether a mask is attached or not."""
-    masked = parametrize.is_parametrized(module, "weight")
-    return module.parametrizations.weight.original if masked else module.weight
+def stacked_runs(layers: Iterable[Prunable]) -> int | None:
+    """How many runs these layers of a model hold, each of them; None: they are one network's.
+
+    Raises:
+        BadInput: they differ in it, so that no run has a network of its own.
+    """
+    runs = {layer.runs: layer.name for layer in layers}
+    if len(runs) > 1:
+        found = ", ".join(f"{name} ({'not stacked' if count is None else count})" for count, name in runs.items())
+        raise BadInput(f"all layers of a stack must have the same number of runs, these differ: {found}")
+    return next(iter(runs), None)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import pandas as pd
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from lib.errors import BadInput
-from lib.pruners.layers import Prunable, original, prunable
+from lib.pruners.layers import Prunable, prunable, stacked_runs
 
 
 class Masked(nn.Module):
@@ -25,7 +26,29 @@ class Masked(nn.Module):
         self.register_buffer("mask", mask)
 
     def forward(self, weight: Tensor) -> Tensor:
-        return weight * self.mask  # a removed weight's gradient is then exactly zero too
+        if _computed is None:
+            return weight * self.mask  # a removed weight's gradient is then exactly zero too
+        key = self, torch.is_grad_enabled()
+        if key not in _computed:
+            _computed[key] = weight * self.mask
+        return _computed[key]
+
+
+_computed: dict[tuple[Masked, bool], Tensor] | None = None  # within `computed_once` the weights computed so far
+
+
+@contextmanager
+def computed_once() -> Iterator[None]:
+    """In this block each masked weight is computed once, however often it is read; no weight may change in it.
+
+    torch's own `parametrize.cached` takes a layer and its deep copy, such as a target network's, for the same layer.
+    """
+    global _computed
+    _computed = {}
+    try:
+        yield
+    finally:
+        _computed = None
 
 
 def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
@@ -62,7 +85,7 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
         else:
             parametrize.register_parametrization(layer.module, "weight", Masked(mask))
         with torch.no_grad():
-            original(layer.module).copy_(weight)
+            original(layer).copy_(weight)
 
 
 def attached(model: nn.Module) -> dict[str, Tensor]:
@@ -89,6 +112,15 @@ def _masked(layer: Prunable) -> Masked | None:
     return chain[0]
 
 
+def original(layer: Prunable) -> nn.Parameter:
+    """The trained parameter behind a layer's weight, whether a mask is attached or not.
+
+    Raises:
+        BadInput: the layer has a parametrization of another kind.
+    """
+    return layer.module.weight if _masked(layer) is None else layer.module.parametrizations.weight.original
+
+
 def sparsity(model: nn.Module) -> float:
     """The share of zeros among the prunable weights: the project's one definition of sparsity."""
     weights = [layer.weight for layer in prunable(model)]
@@ -96,16 +128,48 @@ def sparsity(model: nn.Module) -> float:
     return zeros / sum(weight.numel() for weight in weights)
 
 
+def sparsity_per_run(model: nn.Module) -> list[float]:
+    """The sparsity of each run of a stack.
+
+    Raises:
+        BadInput: the model is no stack.
+    """
+    table = report(model)
+    if "run" not in table:
+        raise BadInput(f"{type(model).__name__} is not a stack of runs: ask for its `sparsity`")
+    return table.sparsity[table.layer == "total"].tolist()
+
+
 def report(model: nn.Module) -> pd.DataFrame:
-    """One row a layer, then the total: `layer, shape, weights, kept, sparsity`."""
+    """One row a layer, then the total: `layer, shape, weights, kept, sparsity`; of a stack so for each `run`."""
+    layers = prunable(model)
+    runs = stacked_runs(layers)
+    weights = {layer.name: layer.weight for layer in layers}
+    if runs is None:
+        return _counts(weights)
+    tables = [_counts({name: weight[run] for name, weight in weights.items()}) for run in range(runs)]
+    return pd.concat(tables, keys=range(runs), names=["run", None]).reset_index("run").reset_index(drop=True)
+
+
+def empty_layers(model: nn.Module, share: float = 0.0) -> pd.DataFrame:
+    """The rows of `report` of layers that keep no more than this share of their weights, the total left out.
+
+    A layer without weights passes on its bias only: whatever comes before it is cut off.
+    """
+    table = report(model)
+    return table[(table.kept <= share * table.weights) & (table.layer != "total")].reset_index(drop=True)
+
+
+def _counts(weights: Mapping[str, Tensor]) -> pd.DataFrame:
+    """The table of one network."""
     rows = [
         {
-            "layer": layer.name,
-            "shape": " x ".join(map(str, layer.weight.shape)),
-            "weights": layer.weight.numel(),
-            "kept": int((layer.weight != 0).sum()),
+            "layer": name,
+            "shape": " x ".join(map(str, weight.shape)),
+            "weights": weight.numel(),
+            "kept": int((weight != 0).sum()),
         }
-        for layer in prunable(model)
+        for name, weight in weights.items()
     ]
     table = pd.DataFrame(rows)
     total = {"layer": "total", "shape": "", "weights": table.weights.sum(), "kept": table.kept.sum()}

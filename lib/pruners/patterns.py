@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -13,29 +15,39 @@ from lib.pruners.layers import as_matrix, from_matrix
 SCOPES = ("layer", "network", "global")
 
 
-def unstructured(scores: Mapping[str, Tensor], sparsity: float, scope: str = "network") -> dict[str, Tensor]:
+def unstructured(
+    scores: Mapping[str, Tensor], sparsity: float | Sequence[float], scope: str = "network", floor: float = 0.0
+) -> dict[str, Tensor]:
     """Remove the lowest scores one by one.
 
     Exactly round(sparsity * n) of the n weights ranked together go, ties included: among equal scores those that
-    come first in the tensor go first.
+    come first in the tensor go first. Scores of a stack [run, out, in] are ranked within each run.
 
     Args:
         scores: {parameter name: tensor}; `Scores` also know each parameter's network.
-        sparsity: share to remove, in [0, 1).
+        sparsity: share to remove, in [0, 1); of a stack one number, or one a run.
         scope: what is ranked together: each "layer" (weight tensor) by itself, all of one "network", or "global".
+        floor: share of its weights, rounded up, that each layer keeps whatever its rank; others go in their place.
+
+    Raises:
+        BadInput: a setting out of its range, scores that cannot be ranked, a floor that leaves too little to remove.
     """
-    if not 0 <= sparsity < 1:
-        raise BadInput(f"sparsity={sparsity} is not in [0, 1)")
     if scope not in SCOPES:
         raise BadInput(f"scope={scope!r}: known are {', '.join(SCOPES)}")
-    _check(scores)
+    if not 0 <= floor <= 1:
+        raise BadInput(f"floor={floor} is not in [0, 1]")
+    shares = _per_run(sparsity, _check(scores))
     masks: dict[str, Tensor] = {}
     for names in _pools(scores, scope):
-        pool = torch.cat([scores[name].flatten() for name in names])
-        removed = pool.argsort(stable=True)[: round(sparsity * len(pool))]
-        kept = torch.ones_like(pool, dtype=torch.bool)
-        kept[removed] = False
-        parts = kept.split([scores[name].numel() for name in names])
+        pool = torch.cat([_protected(scores[name].reshape(len(shares), -1), floor) for name in names], dim=1)
+        size = pool.shape[1]
+        removed = torch.tensor([[round(share * size)] for share in shares], device=pool.device)
+        if floor and (short := ((pool < torch.inf).sum(1, keepdim=True) < removed).any(1)).any():
+            share = shares[int(short.nonzero()[0])]
+            raise BadInput(f"floor={floor} keeps more of {', '.join(names)} than sparsity={share} leaves")
+        stays = torch.arange(size, device=pool.device) >= removed
+        kept = torch.zeros_like(pool, dtype=torch.bool).scatter_(1, pool.argsort(dim=1, stable=True), stays)
+        parts = kept.split([scores[name].numel() // len(shares) for name in names], dim=1)
         masks |= {name: part.reshape(scores[name].shape) for name, part in zip(names, parts, strict=True)}
     return {name: masks[name] for name in scores}
 
@@ -75,11 +87,34 @@ def _pools(scores: Mapping[str, Tensor], scope: str) -> list[list[str]]:
     return list(pools.values())
 
 
-def _check(scores: Mapping[str, Tensor]) -> None:
+def _per_run(sparsity: float | Sequence[float], runs: int | None) -> list[float]:
+    """The sparsity of each run; of one network as of a stack of one."""
+    shares = [sparsity] * (runs or 1) if isinstance(sparsity, Real) else list(sparsity)
+    if len(shares) != (runs or 1):
+        raise BadInput(f"{len(shares)} sparsities for {runs or 1} runs: give one number, or one a run")
+    for share in shares:
+        if not 0 <= share < 1:
+            raise BadInput(f"sparsity={share} is not in [0, 1)")
+    return shares
+
+
+def _protected(scores: Tensor, floor: float) -> Tensor:
+    """Scores [run, weights] of a layer, the highest of each run raised to infinity so that this share is kept."""
+    count = scores.shape[1]
+    least = math.ceil(round(floor * count, 9))  # rounded: 0.1 * 30 is a little more than 3
+    return scores.scatter(1, scores.argsort(dim=1, stable=True)[:, count - least :], torch.inf)
+
+
+def _check(scores: Mapping[str, Tensor]) -> int | None:
+    """How many runs the scores are of; None: of one network."""
     if not scores:
         raise BadInput("no scores: at least one parameter is needed")
     for name, score in scores.items():
-        if score.dim() not in (2, 4):
+        if score.dim() not in (2, 3, 4):
             raise BadInput(f"{name}: scores of a Linear have 2 axes and of a Conv2d 4, these have {score.dim()}")
         if not bool(torch.isfinite(score).all()):
             raise BadInput(f"{name}: {int((~torch.isfinite(score)).sum())} of {score.numel()} scores are not finite")
+    runs = {len(score) if score.dim() == 3 else None for score in scores.values()}
+    if len(runs) > 1:
+        raise BadInput(f"scores of different runs together ({runs}): a stack has the same runs in all its layers")
+    return runs.pop()

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from numbers import Integral
 
 import torch
 from torch import Tensor, nn
 
-from lib.pruners.layers import Scores, original, prunable
+from lib.errors import BadInput
+from lib.pruners.layers import Prunable, Scores, prunable, stacked_runs
+from lib.pruners.masks import original
+
+Loss = Callable[[nn.Module], Tensor]
 
 
 def magnitude(model: nn.Module) -> Scores:
@@ -16,27 +21,78 @@ def magnitude(model: nn.Module) -> Scores:
     return Scores({name: layer.weight.abs() for name, layer in layers.items()}, layers)
 
 
-def random(model: nn.Module, seed: int) -> Scores:
-    """Uniform random scores: the control every other score has to beat. The same on every device."""
-    generator = torch.Generator().manual_seed(seed)
+def random(model: nn.Module, seed: int | Sequence[int]) -> Scores:
+    """Uniform random scores: the control every other score has to beat. The same on every device.
+
+    Args:
+        seed: of a stack one a run; a run's scores are those of a single network with its seed.
+    """
     layers = {layer.name: layer for layer in prunable(model)}
-    tensors = {
-        name: torch.rand(layer.weight.shape, generator=generator).to(layer.weight.device)
-        for name, layer in layers.items()
-    }
+    runs = stacked_runs(layers.values())
+    seeds = [seed] if isinstance(seed, Integral) else list(seed)
+    if len(seeds) != (runs or 1):
+        raise BadInput(f"{len(seeds)} seeds for {runs or 1} runs: give each run its own")
+    draws = [torch.Generator().manual_seed(seed) for seed in seeds]
+    tensors = {}
+    for name, layer in layers.items():
+        shape = layer.weight.shape if runs is None else layer.weight.shape[1:]
+        drawn = torch.stack([torch.rand(shape, generator=draw) for draw in draws])
+        tensors[name] = drawn.reshape(layer.weight.shape).to(layer.weight.device)
     return Scores(tensors, layers)
 
 
-def snip(model: nn.Module, loss: Callable[[nn.Module], Tensor]) -> Scores:
+def snip(model: nn.Module, loss: Loss | Sequence[Loss]) -> Scores:
     """|w dL/dw|: how much the loss changes, to first order, when a weight is switched off (paper 1, equation 1).
 
     Paper 2, section 4.1, calls the same idea "instantaneous gradients". The model is not changed. Its mode (training
     or evaluation) is the caller's choice: in training mode batch norms update their running statistics.
 
     Args:
-        loss: called with the model, returns a scalar; average over several batches inside it to use more data.
+        model: what is scored; a loss may use other networks too, which are then held as they are.
+        loss: called with the model, returns a scalar; of a stack the sum of its runs' losses, which gives each run
+            its own gradients. Of several losses, such as one a batch, the mean counts.
     """
-    layers = {layer.name: layer for layer in prunable(model)}
-    gradients = torch.autograd.grad(loss(model), [original(layer.module) for layer in layers.values()])
-    pairs = zip(layers.items(), gradients, strict=True)
-    return Scores({name: (layer.weight * gradient).abs() for (name, layer), gradient in pairs}, layers)
+    layers = prunable(model)
+    gradients = _gradients(model, layers, loss)
+    return _scores(layers, [(layer.weight * gradient).abs() for layer, gradient in zip(layers, gradients, strict=True)])
+
+
+def grasp(model: nn.Module, loss: Loss | Sequence[Loss]) -> Scores:
+    """w * Hg: half of how much the squared gradient norm falls, to first order, when a weight is switched off.
+
+    This is the gradient signal preservation of paper 1, equations 2 to 4, and of Wang et al. 2020 at temperature 1.
+    Equation 4 scores a weight by -w * Hg, how much its removal raises the norm, and removes the highest. Scores here
+    are high for what is to be kept, so the sign is turned: the score is w * Hg and may be negative. Gradient g and
+    Hessian H are taken over the prunable weights alone, as in the authors' code.
+
+    Args:
+        model, loss: as in `snip`; the loss must be twice differentiable.
+    """
+    layers = prunable(model)
+    gradients = _gradients(model, layers, loss, create_graph=True)
+    along = sum((gradient.detach() * gradient).sum() for gradient in gradients)
+    if not along.requires_grad:
+        raise BadInput("the loss is linear in the weights, so its Hessian is zero and GraSP has nothing to go by")
+    products = torch.autograd.grad(along, [original(layer) for layer in layers], materialize_grads=True)
+    return _scores(layers, [layer.weight * product for layer, product in zip(layers, products, strict=True)])
+
+
+def _gradients(
+    model: nn.Module, layers: Sequence[Prunable], loss: Loss | Sequence[Loss], create_graph: bool = False
+) -> tuple[Tensor, ...]:
+    """Of the mean of the losses, by each layer's weight."""
+    losses = [loss] if callable(loss) else list(loss)
+    if not losses:
+        raise BadInput("no losses: at least one is needed")
+    mean = sum(loss(model) for loss in losses) / len(losses)
+    weights = [original(layer) for layer in layers]
+    gradients = torch.autograd.grad(mean, weights, create_graph=create_graph, allow_unused=True)
+    for layer, gradient in zip(layers, gradients, strict=True):
+        if gradient is None:
+            raise BadInput(f"the loss does not depend on {layer.name}: score only the networks that it trains")
+    return gradients
+
+
+def _scores(layers: Sequence[Prunable], tensors: Sequence[Tensor]) -> Scores:
+    named = {layer.name: layer for layer in layers}
+    return Scores(dict(zip(named, tensors, strict=True)), named)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from time import monotonic
 
 import numpy as np
 import torch
@@ -17,6 +15,7 @@ from tqdm import tqdm
 
 from lib.errors import BadInput
 from lib.training.examples import AUGMENTS, Examples
+from lib.training.sessions import Session
 
 
 @dataclass(frozen=True)
@@ -98,28 +97,18 @@ def train(
         weight_decay=settings.weight_decay,
         nesterov=settings.momentum > 0,
     )
-    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    identity = {**asdict(settings), "seed": seed, "session": session, "network": shapes}
-    rows = _load(state, identity, model, optimizer)
+    identity = {**asdict(settings), "seed": seed, "session": session}
+    keeper = Session(state, identity, model, optimizer, save_seconds)
+    rows = keeper.load()
     for _ in rows:
         advance()
-    saved = monotonic()
     epochs = range(len(rows), settings.epochs)
     for epoch in tqdm(epochs, initial=len(rows), total=settings.epochs, disable=not progress):
         loss = _epoch(model, optimizer, examples, settings, epoch, seed_of(seed, session, epoch))
         if not math.isfinite(loss):
             raise FloatingPointError(f"the loss is {loss} in epoch {epoch + 1}: training diverged; lower the rate")
         rows.append({"epoch": epoch + 1, "loss": loss, "accuracy": accuracy(model, examples, settings.precision)})
-        keep = state is not None and (epoch + 1 == settings.epochs or monotonic() - saved >= save_seconds)
-        try:
-            advance()
-        except BaseException:
-            keep = state is not None
-            raise
-        finally:
-            if keep:
-                _save(state, identity, model, optimizer, rows)
-                saved = monotonic()
+        keeper.advance(rows, advance, last=epoch + 1 == settings.epochs)
     model.eval()
     return rows
 
@@ -128,7 +117,7 @@ def accuracy(model: nn.Module, examples: Examples, precision: str = "float32", b
     """Share of the test examples whose largest logit is their label, in percent."""
     model.eval()
     right = 0
-    with torch.no_grad(), _autocast(examples, precision):
+    with torch.no_grad(), autocast(examples, precision):
         for inputs, labels in examples.test_batches(batch):
             right += int((model(inputs).argmax(1) == labels).sum())
     return 100 * right / len(examples.test_labels)
@@ -149,7 +138,7 @@ def _epoch(
         rate = learning_rate(settings, epoch + step / len(batches))
         for group in optimizer.param_groups:
             group["lr"] = rate
-        with _autocast(examples, settings.precision):
+        with autocast(examples, settings.precision):
             loss = F.cross_entropy(model(inputs), labels)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -164,25 +153,6 @@ def learning_rate(settings: Training, epochs: float) -> float:
     return settings.learning_rate * warm * 0.5 * (1 + math.cos(math.pi * epochs / settings.epochs))
 
 
-def _autocast(examples: Examples, precision: str) -> torch.autocast:
+def autocast(examples: Examples, precision: str) -> torch.autocast:
+    """Within it products are computed in bfloat16, if that is the precision."""
     return torch.autocast(examples.mean.device.type, torch.bfloat16, enabled=precision == "bfloat16")
-
-
-def _save(state: Path, identity: dict, model: nn.Module, optimizer: torch.optim.SGD, rows: list[dict]) -> None:
-    state.parent.mkdir(parents=True, exist_ok=True)
-    part = state.with_name(f"{state.name}.{os.getpid()}.part")
-    content = {"identity": identity, "model": model.state_dict(), "optimizer": optimizer.state_dict(), "rows": rows}
-    torch.save(content, part)
-    part.replace(state)
-
-
-def _load(state: Path | None, identity: dict, model: nn.Module, optimizer: torch.optim.SGD) -> list[dict]:
-    if state is None or not state.exists():
-        return []
-    content = torch.load(state, map_location="cpu", weights_only=True)
-    if content["identity"] != identity:
-        differ = [name for name in identity if content["identity"].get(name) != identity[name]]
-        raise BadInput(f"{state} is a session with other settings ({', '.join(differ)}): move it away to start anew")
-    model.load_state_dict(content["model"])
-    optimizer.load_state_dict(content["optimizer"])
-    return content["rows"]

@@ -48,3 +48,13 @@ def test_a_variant_that_the_runs_do_not_have_is_refused_with_those_they_have():
     for sides in (("retraind", "dense"), ("dense", "retraind")):
         with pytest.raises(BadInput, match=r"no variant 'retraind'; they have: dense, retrained$"):
             accuracy.difference(RUNS, *sides)
+
+
+def test_another_column_and_only_some_rows():
+    runs = RUNS.assign(kept=RUNS.accuracy + RUNS.seed * (RUNS.variant == "retrained"), table=2)
+    runs.loc[runs.network == "b", "table"] = 3
+    assert accuracy.difference(runs, "retrained", "dense", column="kept")["digits/a"] == {0: 1.5, 1: 0.0}
+    assert accuracy.difference(runs, "retrained", "dense", only={"table": 3}) == {"digits/b": {0: 2.0}}
+    assert accuracy.difference(runs, "retrained", "dense", only={"table": 4}) == {}  # nothing to measure it on
+    with pytest.raises(BadInput, match=r"no column 'tabel'; they have: data, network"):
+        accuracy.difference(runs, "retrained", "dense", only={"tabel": 3})

@@ -5,14 +5,38 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from lib.models.densenet import densenet24, small_densenet
 from lib.models.lenet import lenet5, small_lenet
+from lib.models.mobilenet import mobilenet_v2, small_mobilenet_v2
+from lib.models.recurrent import lstm, small_lstm
 from lib.models.resnet import BasicBlock, resnet20, small_resnet
+from lib.models.resnext import resnext20, small_resnext
+from lib.models.shufflenet import shufflenet_v2, small_shufflenet_v2
+from lib.models.squeezenet import small_squeezenet, squeezenet
+from lib.models.vgg import small_vgg, vgg10
+from lib.models.wide_resnet import small_wide_resnet, wide_resnet
 
 MODELS = {
     "lenet5": (lenet5, (1, 28, 28), 431_080),
     "small_lenet": (small_lenet, (1, 8, 8), 13_706),
     "resnet20": (resnet20, (3, 32, 32), 272_474),
     "small_resnet": (small_resnet, (1, 8, 8), 77_754),
+    "wide_resnet": (wide_resnet, (3, 32, 32), 2_777_674),
+    "small_wide_resnet": (small_wide_resnet, (1, 8, 8), 308_074),
+    "resnext20": (resnext20, (3, 32, 32), 919_114),
+    "small_resnext": (small_resnext, (1, 8, 8), 42_218),
+    "vgg10": (vgg10, (3, 32, 32), 360_954),
+    "small_vgg": (small_vgg, (1, 8, 8), 25_370),
+    "densenet24": (densenet24, (3, 32, 32), 141_706),
+    "small_densenet": (small_densenet, (1, 8, 8), 51_178),
+    "lstm": (lstm, (3, 32, 32), 116_490),
+    "small_lstm": (small_lstm, (1, 8, 8), 19_338),
+    "mobilenet_v2": (mobilenet_v2, (3, 32, 32), 171_658),
+    "small_mobilenet_v2": (small_mobilenet_v2, (1, 8, 8), 24_842),
+    "squeezenet": (squeezenet, (3, 32, 32), 266_666),
+    "small_squeezenet": (small_squeezenet, (1, 8, 8), 15_834),
+    "shufflenet_v2": (shufflenet_v2, (3, 32, 32), 89_866),
+    "small_shufflenet_v2": (small_shufflenet_v2, (1, 8, 8), 14_250),
 }
 
 

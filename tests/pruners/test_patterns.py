@@ -117,6 +117,33 @@ def test_an_unknown_scope_is_refused():
         pruners.unstructured(two_networks(), 0.5, "model")
 
 
+def test_a_floor_keeps_the_best_of_each_layer_and_the_count_stays_exact():
+    scores = {"low": torch.tensor([[1.0, 3, 2, 4]]), "high": torch.tensor([[15.0, 16, 11, 12], [13, 14, 17, 18]])}
+    free = pruners.unstructured(scores, 0.5)
+    assert free["low"].tolist() == [[GONE, GONE, GONE, GONE]]
+    masks = pruners.unstructured(scores, 0.5, floor=0.3)  # two of four, three of eight
+    assert masks["low"].tolist() == [[GONE, KEPT, GONE, KEPT]]
+    assert masks["high"].tolist() == [[KEPT, KEPT, GONE, GONE], [GONE, GONE, KEPT, KEPT]]
+    least = pruners.unstructured(scores, 0.5, floor=1e-9)  # rounded up: one
+    assert least["low"].tolist() == [[GONE, GONE, GONE, KEPT]]
+    assert sum(int(mask.sum()) for mask in least.values()) == 6
+
+
+def test_a_floor_that_the_layers_reach_anyway_changes_nothing():
+    scores = pruners.random(small_lenet(), seed=1)
+    free = pruners.unstructured(scores, 0.5)
+    assert all(torch.equal(mask, free[name]) for name, mask in pruners.unstructured(scores, 0.5, floor=0.3).items())
+
+
+@pytest.mark.parametrize("scope", ["layer", "network", "global"])
+def test_a_floor_above_what_is_kept_is_refused(scope):
+    with pytest.raises(BadInput, match=r"^floor=0\.6 keeps more of a\.0\.weight.* than sparsity=0\.5 leaves$"):
+        pruners.unstructured(two_networks(), 0.5, scope, floor=0.6)
+    for floor in (-0.1, 1.1, float("nan")):
+        with pytest.raises(BadInput, match=rf"floor={floor} is not in \[0, 1\]"):
+            pruners.unstructured(two_networks(), 0.5, scope, floor)
+
+
 PATTERNS = {"unstructured": lambda scores: pruners.unstructured(scores, 0.5), "n_of_m": pruners.n_of_m}
 
 

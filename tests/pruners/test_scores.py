@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations
 
 from lib import pruners
 from lib.errors import BadInput
@@ -92,3 +93,115 @@ def test_a_choice_of_scores_keeps_their_networks_and_refuses_unknown_names():
     assert [*chosen] == ["c.weight", "a.weight"]
     with pytest.raises(BadInput, match=r"no score for 'd\.weight'; there are scores for: a\.weight, b\.weight"):
         pruners.magnitude(model).only(["a.weight", "d.weight"])
+
+
+# SNIP and GraSP on a network small enough for an explicit Hessian
+
+
+def small(dtype=torch.float64):
+    """17 weights in two layers, and biases that are not scored."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1), nn.Flatten(0)).to(dtype)
+
+
+def batches(dtype=torch.float64):
+    draw = torch.Generator().manual_seed(1)
+    return [torch.randn(5, 3, generator=draw, dtype=dtype) for _ in range(2)]
+
+
+def losses():
+    return [lambda model, inputs=inputs: (model(inputs) - inputs[:, 0].sin()).square().mean() for inputs in batches()]
+
+
+def of_vector(model, loss):
+    """The loss as a function of all prunable weights in one vector, and that vector."""
+    layers = {layer.name: layer.weight for layer in pruners.prunable(model)}
+    sizes = [weight.numel() for weight in layers.values()]
+
+    def function(vector):
+        parts = vector.split(sizes)
+        named = {name: part.reshape(layers[name].shape) for name, part in zip(layers, parts, strict=True)}
+        return torch.func.functional_call(_Loss(model, loss), {f"model.{name}": part for name, part in named.items()})
+
+    return function, torch.cat([weight.flatten() for weight in layers.values()])
+
+
+class _Loss(nn.Module):
+    def __init__(self, model, loss):
+        super().__init__()
+        self.model, self.loss = model, loss
+
+    def forward(self):
+        return self.loss(self.model)
+
+
+def vector(scores):
+    return torch.cat([score.flatten() for score in scores.values()])
+
+
+def test_snip_is_the_derivative_by_a_mask_of_ones():
+    model, (loss, _) = small(), losses()
+    function, weights = of_vector(model, loss)
+    by_mask = torch.func.grad(lambda mask: function(mask * weights))(torch.ones_like(weights))
+    torch.testing.assert_close(vector(pruners.snip(model, loss)), by_mask.abs(), rtol=1e-12, atol=0)
+
+
+def test_grasp_is_the_weight_times_the_explicit_hessian_times_the_gradient():
+    model, (loss, _) = small(), losses()
+    function, weights = of_vector(model, loss)
+    hessian, gradient = torch.func.hessian(function)(weights), torch.func.grad(function)(weights)
+    scores = vector(pruners.grasp(model, loss))
+    torch.testing.assert_close(scores, weights * (hessian @ gradient), rtol=1e-10, atol=0)
+    assert (scores < 0).any()  # removing such a weight strengthens the gradient, so it goes first
+    assert (scores > 0).any()
+
+
+@pytest.mark.parametrize("place", [0, 7, 13])
+def test_grasp_predicts_how_the_gradient_norm_changes_when_a_small_weight_goes(place):
+    model, (loss, _) = small(), losses()
+    layer, index = (model[0], place) if place < 12 else (model[2], place - 12)
+    with torch.no_grad():
+        layer.weight.view(-1)[index] = 1e-5
+    function, weights = of_vector(model, loss)
+    without = weights.clone()
+    without[place] = 0
+    before, after = (torch.func.grad(function)(at).square().sum().detach() for at in (weights, without))
+    predicted = -2 * vector(pruners.grasp(model, loss))[place]  # equation 3 with delta = -w, and the score is w Hg
+    assert (after - before).item() == pytest.approx(float(predicted), rel=1e-3)
+
+
+@pytest.mark.parametrize("score", [pruners.snip, pruners.grasp])
+def test_several_losses_count_by_their_mean(score):
+    model, (first, second) = small(), losses()
+    together = score(model, lambda model: (first(model) + second(model)) / 2)
+    apart = score(model, [first, second])
+    torch.testing.assert_close(dict(apart), dict(together))
+    assert not torch.allclose(vector(apart), vector(score(model, first)))
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("score", [pruners.snip, pruners.grasp])
+def test_a_removed_weight_scores_zero(score):
+    model, (loss, _) = small(), losses()
+    mask = torch.rand(4, 3, generator=torch.Generator().manual_seed(2)) < 0.5
+    pruners.attach(model, {"0.weight": mask})
+    scores = score(model, loss)
+    assert torch.equal(scores["0.weight"] == 0, ~mask)
+
+
+@pytest.mark.parametrize("score", [pruners.snip, pruners.grasp])
+def test_what_cannot_be_scored_is_refused(score):
+    model, (loss, _) = small(), losses()
+    with pytest.raises(BadInput, match="no losses"):
+        score(model, [])
+    both = nn.ModuleDict({"used": model, "idle": nn.Linear(2, 2)})
+    with pytest.raises(BadInput, match=r"the loss does not depend on idle\.weight"):
+        score(both, lambda both: loss(both["used"]))
+    parametrizations.weight_norm(model[2])
+    with pytest.raises(BadInput, match=r"2\.weight already has a parametrization of another kind"):
+        score(model, loss)
+
+
+def test_grasp_needs_a_loss_with_a_curvature():
+    with pytest.raises(BadInput, match="the loss is linear in the weights"):
+        pruners.grasp(nn.Linear(2, 1), lambda model: model(torch.ones(1, 2)).sum())

@@ -40,37 +40,55 @@ def efficacy(weight: Tensor, order: Tensor) -> float:
     that is removed, and the result 100 (default loss - found loss) / (default loss - bound's loss).
     """
     default, found = kept(weight), kept(weight[:, order])
-    half = weight.abs().double().sort(dim=1, descending=True).values[:, : weight.shape[1] // 2]
-    return 100 * (found - default) / (float(half.sum()) - default)
+    return 100 * (found - default) / (bound(weight) - default)
 
 
-def greedy(weight: Tensor, passes: int = 1000) -> Tensor:
+def bound(weight: Tensor) -> float:
+    """The magnitude that is kept of a matrix [R, C] when every row loses its smaller half, wherever it stands."""
+    return float(weight.abs().double().sort(dim=1, descending=True).values[:, : weight.shape[1] // 2].sum())
+
+
+def greedy(weight: Tensor, passes: int = 1000, movable: Tensor | None = None) -> Tensor:
     """An order of columns [C] found by swaps: in each pass the best ones that do not touch each other's groups.
 
     Ends when no swap gains anything. Deterministic.
+
+    Args:
+        movable: bool [C], the columns that may move; None: all.
     """
     columns = _columns(weight)
-    order = torch.arange(len(columns))
+    count = len(columns)
+    free = torch.ones(count, dtype=torch.bool) if movable is None else movable
+    group = torch.arange(count) // 4
+    allowed = (group[:, None] < group[None]) & free[:, None] & free[None]
+    order, now, take = torch.arange(count), torch.zeros(count), torch.zeros(count, count)
+    stale = torch.arange(count)  # places in groups that have changed: their rows of `take` are computed anew
     for _ in range(passes):
-        mine = columns[order]
-        groups = mine.reshape(-1, 4, mine.shape[1])
+        groups = columns[order[stale]].reshape(-1, 4, columns.shape[1])
         first, second = _rivals(groups)
-        now = groups.topk(2, dim=1).values.sum((1, 2)).repeat_interleave(4)
-        # with[a, b]: what a's group keeps when b stands in the place of a
-        distance = torch.cdist(second, mine, p=1)
-        take = first.sum(1)[:, None] + (second.sum(1)[:, None] + mine.sum(1)[None] + distance) / 2
-        gain = take + take.T - now[:, None] - now[None]
-        group = torch.arange(len(order)) // 4
-        gain[group[:, None] >= group[None]] = 0
+        # take[a, y]: what a's group keeps when column y stands in the place of a
+        take[stale] = (second.sum(1)[:, None] + columns.sum(1)[None] + torch.cdist(second, columns, p=1)) / 2
+        take[stale] += first.sum(1)[:, None]
+        now[stale] = groups.topk(2, dim=1).values.sum((1, 2)).repeat_interleave(4)
+        swapped = take[:, order]
+        gain = (swapped + swapped.T - now[:, None] - now[None]).where(allowed, 0)
         chosen = _disjoint(gain, 1e-9 * float(now.sum()))
         if not chosen:
             break
         for a, b in chosen:
             order[[a, b]] = order[[b, a]]
+        changed = group[torch.tensor(chosen).flatten()]
+        stale = (4 * changed[:, None] + torch.arange(4)).flatten()
     return order
 
 
-def anneal(weight: Tensor, proposals: int = 1_000_000, seed: int = 0, seconds: float | None = None) -> Tensor:
+def anneal(
+    weight: Tensor,
+    proposals: int = 1_000_000,
+    seed: int = 0,
+    seconds: float | None = None,
+    movable: Tensor | None = None,
+) -> Tensor:
     """An order of columns [C] found by simulated annealing over swaps of two columns.
 
     Starts from the given order; the temperature falls geometrically. The best order seen is returned. The same seed
@@ -79,18 +97,22 @@ def anneal(weight: Tensor, proposals: int = 1_000_000, seed: int = 0, seconds: f
     Args:
         proposals: swaps that are tried.
         seconds: stop after this time, in whole chunks of a hundredth of the proposals; None: try them all.
+        movable: bool [C], the columns that may move; None: all.
     """
     if proposals < 100:
         raise BadInput(f"proposals={proposals}: at least 100 are needed")
     columns = np.ascontiguousarray(_columns(weight).numpy())
+    free = np.arange(len(columns)) if movable is None else np.flatnonzero(movable.numpy())
+    if len(free) < 2:
+        return torch.arange(len(columns))
     state = _State(columns)
     scale = float(columns.mean()) * np.sqrt(columns.shape[1])  # a typical swap changes about this much
     rng = np.random.default_rng(seed)
     began = time.monotonic()
     best, best_kept = state.order.copy(), state.total()
     for chunk in range(100):
-        hot, cold = (HOT * scale * COOLING ** (part / 100) for part in (chunk, chunk + 1))
-        state.run(proposals // 100, hot, cold, int(rng.integers(2**31)))
+        hot = HOT * scale * COOLING ** (chunk / 100)
+        state.run(free, proposals // 100, hot, COOLING ** (1 / 100), int(rng.integers(2**31)))
         if state.total() > best_kept:
             best, best_kept = state.order.copy(), state.total()
         if seconds is not None and time.monotonic() - began > seconds:
@@ -113,8 +135,8 @@ class _State:
     def total(self) -> float:
         return float(self.value.sum())
 
-    def run(self, proposals: int, hot: float, cold: float, seed: int) -> None:
-        _loop(proposals, hot, cold, seed, self.columns, self.order, self.first, self.second, self.value)
+    def run(self, free: np.ndarray, proposals: int, hot: float, cooling: float, seed: int) -> None:
+        _loop(free, proposals, hot, cooling, seed, self.columns, self.order, self.first, self.second, self.value)
 
 
 @numba.njit(fastmath=True)
@@ -147,12 +169,12 @@ def _refresh(group, columns, order, first, second, value):
 
 
 @numba.njit(fastmath=True)
-def _loop(proposals, hot, cold, seed, columns, order, first, second, value):
-    """So many proposals while the temperature falls from hot to cold."""
+def _loop(free, proposals, hot, cooling, seed, columns, order, first, second, value):
+    """So many proposals of swaps between free places while the temperature falls from hot to hot times cooling."""
     np.random.seed(seed)
-    places, rows = columns.shape
+    rows = columns.shape[1]
     for step in range(proposals):
-        a, b = np.random.randint(places), np.random.randint(places)
+        a, b = free[np.random.randint(len(free))], free[np.random.randint(len(free))]
         if a // 4 == b // 4:
             continue
         x, y = columns[order[a]], columns[order[b]]
@@ -161,7 +183,7 @@ def _loop(proposals, hot, cold, seed, columns, order, first, second, value):
             with_y += max(second[a, row], y[row])
             with_x += max(second[b, row], x[row])
         gain = first[a] + with_y - value[a // 4] + first[b] + with_x - value[b // 4]
-        temperature = hot * (cold / hot) ** (step / proposals)
+        temperature = hot * cooling ** (step / proposals)
         if gain >= 0 or np.random.random() < np.exp(gain / temperature):
             order[a], order[b] = order[b], order[a]
             _refresh(a // 4, columns, order, first, second, value)
@@ -187,17 +209,14 @@ def _rivals(groups: Tensor) -> tuple[Tensor, Tensor]:
 
 def _disjoint(gain: Tensor, least: float) -> list[tuple[int, int]]:
     """The best swaps that gain more than the least and share no group, best first."""
-    places = len(gain)
-    values, flat = gain.flatten().sort(descending=True, stable=True)
+    pairs = (gain > least).nonzero()
+    best = gain[pairs[:, 0], pairs[:, 1]].sort(descending=True, stable=True).indices
     chosen: list[tuple[int, int]] = []
     used: set[int] = set()
-    for value, index in zip(values.tolist(), flat.tolist(), strict=True):
-        if value <= least:
-            break
-        a, b = divmod(index, places)
+    for a, b in pairs[best].tolist():
         if used.isdisjoint((a // 4, b // 4)):
             chosen.append((a, b))
             used |= {a // 4, b // 4}
-            if 2 * len(chosen) == places // 4:
+            if 2 * len(chosen) == len(gain) // 4:
                 break
     return chosen

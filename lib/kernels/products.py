@@ -1,0 +1,93 @@
+"""Products of activations x [n, k] with the transpose of a weight [m, k], which 2:4 must be compared with.
+
+Dense int8 (`quantised`, `int8_linear`) and unstructured sparse (`csr`, `csr_linear`). For inference: no gradients.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from lib.errors import BadInput
+from lib.kernels import int8
+
+
+def padded(matrix: Tensor, rows: int, columns: int) -> Tensor:
+    """The matrix with zeros added below and to the right until its sizes are multiples of these; itself if they are."""
+    below, right = -matrix.shape[0] % rows, -matrix.shape[1] % columns
+    return F.pad(matrix, (0, right, 0, below)) if below or right else matrix
+
+
+def int_linear(x: Tensor, weight: Tensor) -> Tensor:
+    """int8 times int8, summed exactly: int32 [n, m].
+
+    On a CPU through float64, since torch's int8 product is wrong on processors without VNNI: it adds pairs of products
+    in 16 bits, where large ones do not fit. So this is for reference there, and fast on a GPU only.
+    """
+    if not x.is_cuda:
+        return (x.double() @ weight.double().t()).int()
+    whole, other = padded(x, 32, 8), padded(weight, 8, 8)  # cuBLAS wants more than 16 rows, and multiples of 8
+    return torch._int_mm(whole, other.t())[: len(x), : len(weight)]
+
+
+@dataclass(frozen=True, eq=False)
+class Quantised:
+    """A weight [m, k] as int8 codes, in oneDNN's order on a CPU, and the step of each row [m]."""
+
+    codes: Tensor
+    steps: Tensor
+
+
+def quantised(weight: Tensor) -> Quantised:
+    """A float weight [m, k] for `int8_linear`: max calibration, a step for each row (paper 2, section 5.1)."""
+    steps = int8.weight_scales(weight.float())
+    codes = int8.quantise(weight.float(), steps)
+    if not weight.is_cuda:
+        codes = torch.ops.onednn.qlinear_prepack(codes, None)
+    return Quantised(codes, steps.flatten())
+
+
+@torch.no_grad()
+def int8_linear(x: Tensor, weight: Quantised) -> Tensor:
+    """Float activations [n, k] times a quantised weight, float [n, m]: dynamic quantisation, one step for all of x.
+
+    On a CPU by oneDNN's kernel, which torch's compiler uses too. It takes unsigned codes; with seven bits of them pairs
+    of products fit into the 16 bits that processors without VNNI add them in.
+
+    Raises:
+        BadInput: an activation that is not finite, which has no code.
+    """
+    low, high = x.aminmax()
+    largest = torch.maximum(-low, high).float()
+    if not torch.isfinite(largest):
+        raise BadInput("an activation is NaN or infinite: int8 has no code for it")
+    if x.is_cuda:
+        step = int8.scale_of(largest)
+        return (int_linear(int8.quantise(x, step), weight.codes) * (step * weight.steps)).to(x.dtype)
+    step = float(largest) / 63 or 1.0  # 63 steps up, 63 down, zero at 64
+    codes = torch.mul(x, 1 / step).round_().add_(64).to(torch.uint8)
+    zeros = torch.zeros(len(weight.steps), dtype=torch.int32)
+    out = (None, 1.0, 0, torch.float32, "none", [], "")  # no bias, no quantisation of the output, nothing fused
+    return torch.ops.onednn.qlinear_pointwise(codes, step, 64, weight.codes, weight.steps, zeros, *out)
+
+
+def csr(weight: Tensor) -> Tensor:
+    """The weight [m, k] in torch's CSR format, with 32-bit indices: with torch's default of 64 it is half as fast."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")  # has been for years
+        sparse = weight.to_sparse_csr()
+    indices = sparse.crow_indices().int(), sparse.col_indices().int()
+    return torch.sparse_csr_tensor(*indices, sparse.values(), sparse.shape, check_invariants=True)
+
+
+@torch.no_grad()
+def csr_linear(x: Tensor, weight: Tensor) -> Tensor:
+    """Activations [n, k] times the transpose of a weight in CSR: [n, m]. One row has a faster kernel of its own."""
+    if weight.layout != torch.sparse_csr or x.shape[-1] != weight.shape[1]:
+        found = f"{list(x.shape)} and {list(weight.shape)} in {weight.layout}"
+        raise BadInput(f"csr_linear needs activations [n, k] and a weight [m, k] made by csr, these are {found}")
+    return (weight @ x[0])[None] if len(x) == 1 else (weight @ x.t()).t()

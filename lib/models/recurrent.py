@@ -1,0 +1,46 @@
+"""A recurrent network that reads an image row by row: an LSTM (Hochreiter and Schmidhuber 1997) of Linear layers.
+
+Section 4.2 of paper 2 prunes recurrent layers as the matrix products they are. Written out of Linear layers, those
+products are what every pruner here finds; torch's own nn.LSTM computes the same.
+"""
+
+from torch import Tensor, nn
+
+
+class LSTM(nn.Module):
+    """One layer with a forget gate over the rows of an image, then a Linear layer of its last output.
+
+    Args:
+        image_channels: 1 or 3; the channels of a row stand one after the other.
+        side: height and width of the image.
+        hidden: length of the state.
+        classes: outputs.
+    """
+
+    def __init__(self, image_channels: int, side: int, hidden: int, classes: int):
+        super().__init__()
+        self.hidden = hidden
+        self.side = side
+        self.input = nn.Linear(image_channels * side, 4 * hidden)
+        self.recurrent = nn.Linear(hidden, 4 * hidden, bias=False)
+        self.fc = nn.Linear(hidden, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """[N, C, side, side] -> logits [N, classes]."""
+        rows = self.input(images.transpose(1, 2).flatten(2))  # [N, side, 4 hidden]: does not depend on the state
+        output = cell = images.new_zeros(images.shape[0], self.hidden)
+        for row in range(self.side):
+            enter, forget, new, leave = (rows[:, row] + self.recurrent(output)).chunk(4, 1)
+            cell = forget.sigmoid() * cell + enter.sigmoid() * new.tanh()
+            output = leave.sigmoid() * cell.tanh()
+        return self.fc(output)
+
+
+def lstm(classes: int = 10) -> LSTM:
+    """An LSTM of 128 for 32 x 32 colour images: 116,490 parameters."""
+    return LSTM(3, side=32, hidden=128, classes=classes)
+
+
+def small_lstm(classes: int = 10) -> LSTM:
+    """An LSTM of 64 for 8 x 8 grey digits: 19,338 parameters."""
+    return LSTM(1, side=8, hidden=64, classes=classes)

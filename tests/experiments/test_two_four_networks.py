@@ -1,0 +1,133 @@
+"""Laws of the experiment behind tables 2 and 3 of paper 2: what its variants have in common and where they differ."""
+
+import pandas as pd
+import pytest
+import torch
+
+from lib.errors import BadInput
+from lib.experiments import two_four_networks as experiment
+from lib.jobs import Job
+from lib.models.mobilenet import small_mobilenet_v2
+from lib.training.supervised import Training
+
+SETTINGS = experiment.Settings(
+    (experiment.Task("digits", "small_vgg", 3, True, 2, Training(2, batch=64, learning_rate=0.1)),)
+)
+CONFIGURATION = experiment.configurations(SETTINGS)[0]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """As in a sweep."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def run(job=None, **changed):
+    rows = experiment.run(CONFIGURATION | changed, job or Job())
+    return pd.DataFrame(rows, columns=experiment.COLUMNS).set_index(["variant", "epoch"])
+
+
+@pytest.fixture(scope="module")
+def runs():
+    return run()
+
+
+def same(runs, variant, other):
+    """Whether two variants have the same rows."""
+    return runs.loc[variant].equals(runs.loc[other])
+
+
+def test_a_configuration_is_a_seed_of_a_task():
+    configurations = experiment.configurations(SETTINGS)
+    assert [c["seed"] for c in configurations] == [0, 1]
+    assert configurations[1] == CONFIGURATION | {"seed": 1}
+
+
+@pytest.mark.parametrize("change", [{"network": "resnet9"}, {"data": "digit"}, {"table": 4}])
+def test_a_task_of_nothing_known_is_refused(change):
+    with pytest.raises(BadInput, match=next(iter(change))):
+        experiment.Task(
+            **{"data": "digits", "network": "lstm", "table": 2, "permute": False, "seeds": 1} | change, training=None
+        )
+
+
+def test_each_variant_has_its_epochs_and_the_job_hears_of_each(runs):
+    first, second, end = [1, 2], [3, 4], [4]
+    epochs = {variant: list(rows.index.get_level_values("epoch")) for variant, rows in runs.groupby(level="variant")}
+    table_2 = {
+        "dense": first,
+        "dense_int8": [2],
+        "dense_twice": second,
+        "pruned": [2],
+        "sparse": second,
+        "sparse_int8": end,
+    }
+    table_3 = {"pruned_permuted": [2], "sparse_permuted": second, "sparse_permuted_int8": end}
+    assert epochs == table_2 | table_3
+    job = Job()
+    assert set(run(job, permute=False, training=CONFIGURATION["training"] | {"epochs": 1}).index.levels[0]) == set(
+        table_2
+    )
+    assert job.done == 3
+    assert [experiment.units(CONFIGURATION | {"permute": p}) for p in (False, True)] == [6, 8]
+
+
+def test_2_of_4_weights_of_the_eligible_layers_are_gone_and_the_rest_of_the_magnitude_is_kept(runs):
+    sparse = runs.index.get_level_values("variant").str.contains("sparse|pruned")
+    assert runs.sparsity[~sparse].eq(0).all()
+    assert runs.sparsity[sparse].round(3).eq(0.497).all()  # half of the 99.4 % that the layer rule prunes
+    assert runs.kept[~sparse].eq(100).all()
+    assert runs.flops[sparse].nunique() == runs.flops[~sparse].nunique() == 1
+    for suffix in ("", "_permuted"):
+        names = [f"pruned{suffix}", f"sparse{suffix}", f"sparse{suffix}_int8"]
+        assert runs.kept.loc[names].nunique() == 1
+    assert 50 < runs.kept["pruned"].item() < runs.kept["pruned_permuted"].item() < 100
+
+
+def test_int8_is_another_network_but_not_a_broken_one(runs):
+    for variant, epoch in (("dense", 2), ("sparse", 4), ("sparse_permuted", 4)):
+        whole, small = runs.loc[variant, epoch], runs.loc[f"{variant}_int8", epoch]
+        assert abs(small.accuracy - whole.accuracy) < 10
+        assert whole.drop("accuracy").equals(small.drop("accuracy"))
+
+
+def test_without_masks_sparse_would_be_dense_twice(monkeypatch):
+    def nothing(model):
+        return {
+            name: torch.ones_like(model.get_parameter(name), dtype=torch.bool) for name in experiment.eligible(model)
+        }
+
+    monkeypatch.setattr(experiment, "two_four", nothing)
+    assert same(run(permute=False), "sparse", "dense_twice")
+
+
+def test_without_a_permutation_the_permuted_variants_would_be_the_others(monkeypatch, runs):
+    assert not same(runs, "sparse_permuted", "sparse")
+    monkeypatch.setattr(experiment, "permute", lambda model, *rest: (model, None))
+    others = run()
+    assert all(same(others, f"{name}_permuted", name) for name in ("pruned", "sparse"))
+    assert same(others, "sparse_permuted_int8", "sparse_int8")
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_rows(tmp_path, runs):
+    class Impatient(Job):
+        def check(self):
+            if self.done == 7:  # one epoch before the end
+                raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        run(Impatient(folder=tmp_path))
+    pd.testing.assert_frame_equal(run(Job(folder=tmp_path)), runs, check_exact=True)
+
+
+def test_the_magnitude_is_the_sum_over_the_named_layers():
+    model = small_mobilenet_v2()
+    masks = experiment.two_four(model)
+    assert list(masks) == experiment.eligible(model)
+    assert all(mask.sum() == mask.numel() / 2 for mask in masks.values())
+    with torch.no_grad():
+        model.fc.weight.copy_(torch.arange(640.0).view(10, 64) - 320)
+    assert experiment.magnitude(model, ["fc.weight"]) == 320 + 2 * sum(range(320))
