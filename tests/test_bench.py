@@ -1,9 +1,12 @@
 """Benchmarks: rivals take turns, and every row says what it was measured on. Nothing here asserts a time."""
 
 import sys
+from pathlib import Path
 from types import ModuleType
 
+import pandas as pd
 import pytest
+import torch
 
 from lib.bench import __main__ as bench
 from lib.bench.timing import in_turn
@@ -25,6 +28,24 @@ def test_each_row_says_device_threads_and_versions(monkeypatch: pytest.MonkeyPat
     assert list(table.columns) == ["device", "threads", "torch", "python", "implementation", "ms"]
     assert table.iloc[0][["implementation", "ms"]].tolist() == ["cpu", 1.5]
     assert "cores" in table.device.iloc[0]
+
+
+def test_a_benchmark_may_ask_for_a_number_of_threads(monkeypatch: pytest.MonkeyPatch):
+    toy = ModuleType("lib.bench.toy")
+    toy.COLUMNS, toy.THREADS, toy.run = ("ms",), 2, lambda device: [{"ms": torch.get_num_threads()}]
+    monkeypatch.setitem(sys.modules, "lib.bench.toy", toy)
+    assert bench.measure("toy", "cpu")[["threads", "ms"]].to_numpy().tolist() == [[2, 2]]
+    assert torch.get_num_threads() == 1
+
+
+def test_rows_of_other_devices_stay_and_the_same_devices_are_replaced(tmp_path: Path):
+    path = tmp_path / "toy.csv"
+    new = pd.DataFrame({"device": ["H200", "H200"], "ms": [1, 2]})
+    assert bench.beside_others(new, path) is new
+    pd.DataFrame({"device": ["EPYC", "H200"], "ms": [8, 9]}).to_csv(path, index=False)
+    assert bench.beside_others(new, path).to_numpy().tolist() == [["EPYC", 8], ["H200", 1], ["H200", 2]]
+    pd.DataFrame({"device": ["EPYC"], "seconds": [8]}).to_csv(path, index=False)  # of another version of the benchmark
+    assert bench.beside_others(new, path).equals(new)
 
 
 def test_an_unknown_benchmark_is_one_line(capsys: pytest.CaptureFixture):

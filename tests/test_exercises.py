@@ -28,14 +28,27 @@ def judge(differences, margin):
     return "reproduced" if low >= -margin else "differs" if high < -margin else "undecided"
 
 
+def magnitude_kept(rows):
+    return sum(sum(sorted(map(abs, row[i : i + 4]))[2:]) for row in rows for i in range(0, len(row), 4))
+
+
 SOLUTIONS = {
     "00.1": kept,
     "00.2": 0.8 + (0 - 0.8) * (1 - 2 / 4) ** 3,
     "20.1": 100 * (1 - (2 * 32 + 2 * 2) / (4 * 32)),
     "20.2": one_of_two,
     "20.3": 11,  # 2^10 < 6^4 = 1296 <= 2^11
+    "21.1": 1.0737,
+    "21.2": lambda size, multiple: -(-size // multiple) * multiple,
+    "21.3": 1.78,
+    "22.1": 2_627_625,  # 16! / (4!^4 x 4!)
+    "22.2": magnitude_kept,
+    "22.3": 33.3,
     "23.1": judge,
     "23.2": 0.40,
+    "24.1": 0.05,
+    "24.2": lambda values, amax: [max(-127, min(127, round(v / (amax / 127)))) for v in values],
+    "24.3": 3,  # -1, 0 and 1
     "61.1": 0.85,
 }
 WRONG = {
@@ -46,8 +59,17 @@ WRONG = {
     "20.1": 43.75,
     "20.2": lambda row: [i % 2 == 0 for i in range(len(row))],
     "20.3": 10.34,
+    "21.1": 2.147,
+    "21.2": lambda size, multiple: size // multiple * multiple + multiple,
+    "21.3": 2.0,
+    "22.1": 63_063_000,  # forgets that the order of the groups does not matter
+    "22.2": lambda rows: sum(sum(sorted(map(abs, row))[len(row) // 2 :]) for row in rows),
+    "22.3": 80.0,
     "23.1": lambda differences, margin: "reproduced" if np.mean(differences) >= -margin else "differs",
     "23.2": 0.5,
+    "24.1": 6.35 / 255,
+    "24.2": lambda values, amax: [round(v / (amax / 127)) for v in values],
+    "24.3": 255,
     "61.1": 0.84,
 }
 

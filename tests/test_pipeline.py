@@ -99,3 +99,13 @@ def test_a_notebooks_imports_reads_and_writes_are_found(tree: Path):
 def test_a_name_that_is_not_written_out_is_refused(tree: Path):
     with pytest.raises(BadInput, match=r"read_runs\(name\): write the name out"):
         stage_of(tree, "read_runs(name, scale)")
+
+
+def test_timings_that_a_claim_is_judged_by_make_verdicts_stale(tree: Path):
+    claim = {"id": "fast", "measure": {"function": "products.speedup", "bench": "toy", "device": "cpu"}}
+    (tree / "lib" / "papers" / "toy.yaml").write_text(
+        yaml.safe_dump({"claims": [claim, {"id": "b", "not_run": "why"}]})
+    )
+    assert "results/bench/toy.csv" not in pipeline.claims_stage([], "quick", tree)["deps"]  # not measured yet
+    (tree / "results" / "bench" / "toy.csv").write_text("device\n")
+    assert "results/bench/toy.csv" in pipeline.claims_stage([], "quick", tree)["deps"]

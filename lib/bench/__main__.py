@@ -1,4 +1,7 @@
-"""Run benchmarks and write results/bench/NAME.csv, with device, threads and versions in every row."""
+"""Run benchmarks and write results/bench/NAME.csv, with device, threads and versions in every row.
+
+Rows that another device has left in the file stay: a GPU's and a processor's stand side by side.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ def main(words: list[str] | None = None) -> None:
                 raise BadInput(f"no benchmark {name!r}; there are: {', '.join(names())}")
             path = asked.results / "bench" / f"{name}.csv"
             table = measure(name, choose_device(asked.device, "bench"))
-            write_csv(table, path)
+            write_csv(beside_others(table, path), path)
             print(f"{path.name}: {len(table)} rows on {table.device.iloc[0]}")
     except BadInput as error:
         print(f"lib.bench: {error}", file=sys.stderr)
@@ -43,13 +46,28 @@ def main(words: list[str] | None = None) -> None:
 
 
 def measure(name: str, device: str) -> pd.DataFrame:
-    """A benchmark's rows, behind what they were measured on."""
+    """A benchmark's rows, behind what they were measured on. It may ask for a number of threads by its THREADS."""
     import torch
 
     module = importlib.import_module(f"lib.bench.{name}")
-    table = pd.DataFrame(module.run(device), columns=list(module.COLUMNS))
-    where = {"device": describe(device), "threads": torch.get_num_threads(), "torch": torch.__version__}
+    before = torch.get_num_threads()
+    threads = getattr(module, "THREADS", before)
+    torch.set_num_threads(threads)
+    try:
+        table = pd.DataFrame(module.run(device), columns=list(module.COLUMNS))
+    finally:
+        torch.set_num_threads(before)
+    where = {"device": describe(device), "threads": threads, "torch": torch.__version__}
     return pd.DataFrame({**where, "python": platform.python_version()}, index=table.index).join(table)
+
+
+def beside_others(table: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """New rows after those of other devices in the file; the same device's, or rows with other columns, go."""
+    if not path.exists():
+        return table
+    old = pd.read_csv(path)
+    others = old[~old.device.isin(table.device)] if list(old.columns) == list(table.columns) else old[:0]
+    return pd.concat([others, table], ignore_index=True) if len(others) else table
 
 
 if __name__ == "__main__":

@@ -10,12 +10,12 @@ import pandas as pd
 from lib import paths
 from lib.claims.papers import Claim, Paper
 from lib.errors import BadInput
-from lib.evaluation import accuracy, layers, memory
+from lib.evaluation import accuracy, layers, memory, products
 from lib.evaluation.statistics import NOT_RUN, Interval, in_words, interval, together, verdict
 from lib.results import read_claims
 from lib.settings import SCALES
 
-MEASURES = {"accuracy": accuracy, "layers": layers, "memory": memory}
+MEASURES = {"accuracy": accuracy, "layers": layers, "memory": memory, "products": products}
 COLUMNS = ["id", "paper", "where", "says", "printed", "measured", "low", "high", "seeds", "data", "verdict", "why"]
 
 
@@ -65,13 +65,13 @@ def scorecard(papers: list[Paper], results: Path = paths.RESULTS) -> pd.DataFram
     )
 
 
-def measure(claim: Claim, runs: pd.DataFrame | None) -> float | Mapping[str, Mapping[int, float]]:
-    """What the claim's function says: one exact number, or for each cell one number a seed."""
+def measure(claim: Claim, runs: pd.DataFrame | None) -> float | Mapping[str, float | Mapping[int, float]]:
+    """What the claim's function says: one exact number, or for each cell one (benchmark) or one a seed (runs)."""
     module, _, name = claim.measure["function"].partition(".")
     function = getattr(MEASURES.get(module), name, None)
     if function is None:
         raise BadInput(f"claim {claim.id}: no measure {claim.measure['function']!r} in lib/evaluation")
-    arguments = {k: v for k, v in claim.measure.items() if k not in ("function", "run")}
+    arguments = {k: v for k, v in claim.measure.items() if k not in ("function", "run", "bench")}
     try:
         return function(**arguments) if runs is None else function(runs, **arguments)
     except TypeError as error:
@@ -81,10 +81,11 @@ def measure(claim: Claim, runs: pd.DataFrame | None) -> float | Mapping[str, Map
 def _judged(claim: Claim, paper: Paper, scale: str, results: Path) -> dict:
     if claim.not_run:
         return _not_run(claim.not_run)
+    if "bench" in claim.measure:
+        return _judged_by_bench(claim, results)
     experiment = claim.measure.get("run")
     if experiment is None:
-        value = measure(claim, None)
-        exact = Interval(value, value, value, 0)
+        exact = _exact(measure(claim, None))
         return _numbers(exact) | {"data": "arithmetic", "verdict": verdict(exact, claim.holds_if), "why": "exact"}
     path = results / scale / "runs" / f"{experiment}.csv"
     if not path.exists():
@@ -100,6 +101,23 @@ def _judged(claim: Claim, paper: Paper, scale: str, results: Path) -> dict:
     cells = {cell: interval(list(seeds.values())) for cell, seeds in measure(claim, runs).items()}
     if not cells:
         return _not_run(f"the runs of {experiment} at this scale hold nothing to measure it on")
+    return _together(cells, claim, data)
+
+
+def _judged_by_bench(claim: Claim, results: Path) -> dict:
+    """Timings belong to no scale. A cell, named "device/...", is a median of many and taken as exact."""
+    name, device = claim.measure["bench"], claim.measure["device"]
+    path = results / "bench" / f"{name}.csv"
+    found = measure(claim, pd.read_csv(path)) if path.exists() else {}
+    if not found:
+        needs = "needs a GPU with sparse tensor cores" if device == "cuda" else "not measured yet"
+        return _not_run(f"{needs}; python -m lib.bench {name} --device {device}")
+    cells = {cell: _exact(value) for cell, value in found.items()}
+    return _together(cells, claim, data=", ".join(sorted({cell.split("/")[0] for cell in cells})))
+
+
+def _together(cells: Mapping[str, Interval], claim: Claim, data: str) -> dict:
+    """One verdict from several cells, and the numbers of the cell that is worst for the claim."""
     verdicts = {cell: verdict(measured, claim.holds_if) for cell, measured in cells.items()}
     worst = cells[min(cells, key=lambda cell: _margin(cells[cell], claim.holds_if))]
     why = "; ".join(f"{cell}: {_text(cells[cell])}, {verdicts[cell]}" for cell in cells)
@@ -114,6 +132,10 @@ def _margin(measured: Interval, criterion: Mapping[str, object]) -> float:
     return measured.low - bound if kind in ("at_least", "above") else bound - measured.high
 
 
+def _exact(value: float) -> Interval:
+    return Interval(value, value, value, 0)
+
+
 def _numbers(measured: Interval) -> dict:
     # adding 0.0 turns a rounded -0.0 into 0.0
     value, low, high = (round(x, 4) + 0.0 for x in (measured.value, measured.low, measured.high))
@@ -122,6 +144,8 @@ def _numbers(measured: Interval) -> dict:
 
 def _text(measured: Interval) -> str:
     numbers = _numbers(measured)
+    if measured.seeds == 0:
+        return f"{numbers['measured']:.4g}"
     if measured.seeds == 1:
         return f"{numbers['measured']:.4g} (one seed: no interval)"
     return f"{numbers['measured']:.4g} [{numbers['low']:.4g}, {numbers['high']:.4g}], {measured.seeds} seeds"

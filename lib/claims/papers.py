@@ -22,8 +22,8 @@ class Claim:
     Attributes:
         where: section, table or figure.
         says: the claim in our words; printed: the number or words the paper gives.
-        measure: {function: "module.name" in lib/evaluation, run: experiment (left out for pure arithmetic), and the
-            function's other arguments}.
+        measure: {function: "module.name" in lib/evaluation, run: experiment or bench: benchmark (both left out for
+            pure arithmetic), and the function's other arguments}; for a benchmark the device, cpu or cuda, is one.
         holds_if: the criterion (`lib.evaluation.statistics.check_criterion`).
         kind: "relation" (this above that, kept within so much) can be judged on stand-in data, "number" (an absolute
             value) only on the paper's own; "arithmetic" follows from a definition, without runs; "control" is a
@@ -51,8 +51,12 @@ class Claim:
             return
         if "function" not in self.measure:
             raise BadInput(f"claim {self.id}: measure needs a function, or not_run a reason")
-        if "run" in self.measure and self.kind == "arithmetic":
+        if {"run", "bench"} & set(self.measure) and self.kind == "arithmetic":
             raise BadInput(f"claim {self.id}: arithmetic follows from a definition, yet it names runs")
+        if "bench" in self.measure and (self.kind == "number" or self.measure.get("device") not in ("cpu", "cuda")):
+            raise BadInput(
+                f"claim {self.id}: a benchmark names a device, cpu or cuda, and judges relations, not numbers"
+            )
         try:
             check_criterion(self.holds_if)
         except BadInput as error:

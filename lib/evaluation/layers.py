@@ -1,20 +1,54 @@
-"""Measures of which layers a rule leaves alone."""
+"""Measures on a network as it is, untrained: which layers a rule leaves alone, and what a permutation changes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import nn
 
 from lib.errors import BadInput
 from lib.models import resnet
 from lib.pruners.layers import layer_rule
+from lib.pruners.permutation import greedy, permute
 
-NETWORKS: dict[str, Callable[[], nn.Module]] = {"resnet34": resnet.resnet34, "resnet50": resnet.resnet50}
+NETWORKS: dict[str, Callable[[], nn.Module]] = {
+    "resnet20": resnet.resnet20,
+    "resnet34": resnet.resnet34,
+    "resnet50": resnet.resnet50,
+}
 
 
 def left_dense(network: str, bits: int = 16) -> float:
     """How many layers of a network the 2:4 workflow's rule leaves dense (paper 2, sections 4.2 and 5.1)."""
+    return float(sum(not rule.pruned for rule in layer_rule(_built(network), bits)))
+
+
+def changed_by_permutation(network: str, side: int = 32) -> float:
+    """The largest change of an output when channels are permuted for 2:4, as a share of the largest output.
+
+    In float64, on images of noise, with random weights and batch norms in which no two channels are alike (paper 2,
+    section 4.1).
+
+    Raises:
+        BadInput: no channel of the network could be permuted, so nothing was tried.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = _built(network).double().eval()
+        for tensor in (*model.parameters(), *model.buffers()):
+            if tensor.dim() == 1:  # biases and batch norms: weights, running means and variances
+                torch.nn.init.uniform_(tensor, 0.5, 1.5)
+        images = torch.randn(4, 3, side, side, dtype=torch.float64)
+    permuted, report = permute(model, images, search=greedy)
+    if not report.permuted.any():
+        raise BadInput(f"no channel of {network} can be permuted")
+    with torch.no_grad():
+        before, after = model(images), permuted.eval()(images)
+    return float((before - after).abs().max() / before.abs().max())
+
+
+def _built(network: str) -> nn.Module:
     if network not in NETWORKS:
         raise BadInput(f"network {network!r}: known are {', '.join(NETWORKS)}")
-    return float(sum(not rule.pruned for rule in layer_rule(NETWORKS[network](), bits)))
+    return NETWORKS[network]()

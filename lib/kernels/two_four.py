@@ -210,7 +210,7 @@ def searched(x: Tensor, weight: Compressed) -> Compressed:
 def _for_cores(x: Tensor, name: str) -> Tensor:
     """Activations [rows, columns], padded as the weight is."""
     _, columns, rows = multiples(name, x.dtype)
-    return padded(x, rows, columns)
+    return padded(x, rows, columns).contiguous()
 
 
 def _sparse_cores(x: Tensor, weight: Compressed, name: str) -> Tensor:

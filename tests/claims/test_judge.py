@@ -150,6 +150,40 @@ def test_arithmetic_is_exact_and_needs_no_runs(tmp_path: Path):
     assert judged(tmp_path, claim(holds_if={"at_least": 43.76}, **about))["verdict"] == "differs"
 
 
+SPEED = {"function": "products.speedup", "bench": "gemm", "device": "cuda", "dtype": "int8", "min_k": 512}
+
+
+def test_a_benchmark_judges_each_product_and_names_its_devices(tmp_path: Path):
+    columns = ["device", "backend", "dtype", "m", "n", "k", "pattern", "sparsity", "speedup"]
+    rows = [
+        ("H200", "cutlass", "int8", 8, 8, k, "2:4", 0.5, gain) for k, gain in ((256, 0.5), (512, 1.5), (1024, 1.75))
+    ]
+    rows += [("a processor", "select", "int8", 8, 8, 512, "2:4", 0.5, 1.0)]
+    write_csv(pd.DataFrame(rows, columns=columns), tmp_path / "bench" / "gemm.csv")
+    for scale in ("quick", "real"):  # timings belong to no scale
+        row = judged(tmp_path, claim(holds_if={"at_least": 1.6}, **SPEED), scale=scale)
+        assert [row[name] for name in ("measured", "low", "high", "seeds")] == [1.5, 1.5, 1.5, 0]  # the worst product
+        assert (row["verdict"], row["data"]) == ("partly", "H200")
+        assert row["why"] == "H200/int8 8 x 8 x 512: 1.5, differs; H200/int8 8 x 8 x 1024: 1.75, reproduced"
+    assert judged(tmp_path, claim(holds_if={"at_least": 1.5}, **SPEED))["verdict"] == "reproduced"
+    here = judged(tmp_path, claim(holds_if={"above": 2}, **SPEED | {"device": "cpu"}))
+    assert (here["verdict"], here["data"]) == ("differs", "a processor")
+
+
+def test_what_was_not_timed_is_not_run_and_says_which_command_does_it(tmp_path: Path):
+    def why(device: str) -> tuple[str, str]:
+        row = judged(tmp_path, claim(**SPEED | {"device": device}))
+        return row["verdict"], row["why"]
+
+    needs_gpu = ("not run", "needs a GPU with sparse tensor cores; python -m lib.bench gemm --device cuda")
+    assert why("cuda") == needs_gpu
+    assert why("cpu") == ("not run", "not measured yet; python -m lib.bench gemm --device cpu")
+    columns = ["device", "backend", "dtype", "m", "n", "k", "pattern", "sparsity", "speedup"]
+    row = ("a processor", "select", "int8", 8, 8, 512, "2:4", 0.5, 1.0)
+    write_csv(pd.DataFrame([row], columns=columns), tmp_path / "bench" / "gemm.csv")
+    assert why("cuda") == needs_gpu
+
+
 @pytest.mark.parametrize(
     ("about", "line"),
     [

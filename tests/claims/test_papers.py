@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from lib import paths
+from lib.bench import __main__ as bench
 from lib.claims import papers
 from lib.claims.judge import MEASURES
 from lib.errors import BadInput
@@ -58,6 +59,10 @@ def test_a_claim_that_was_not_run_gives_a_reason_and_no_measure(tmp_path: Path):
     [
         ({"kind": "relaton"}, "p.yaml.claims[0]: claim c: kind 'relaton': known are relation, number"),
         ({"printed": 44}, "p.yaml.claims[0].printed: expected str, found 44"),
+        (
+            {"measure": {"function": "products.speedup", "bench": "two_four_gemm"}},
+            "claim c: a benchmark names a device, cpu or cuda, and judges relations, not numbers",
+        ),
         ({"holds_if": {}}, "p.yaml.claims[0]: claim c: criterion {}: expected one of at_least, at_most, above, below,"),
         ({"holds_if": {"between": [2, 1]}}, "claim c: criterion {'between': [2, 1]}: the lower number comes first"),
         ({"verdict": "reproduced"}, "p.yaml.claims[0]: unknown setting 'verdict'"),  # never typed
@@ -99,4 +104,5 @@ def test_the_projects_own_papers_are_right_and_name_measures_and_experiments_tha
             module, name = claim.measure["function"].split(".")
             assert callable(getattr(MEASURES[module], name)), claim.id
             assert claim.measure.get("run") in (None, *names()), claim.id
+            assert claim.measure.get("bench") in (None, *bench.names()), claim.id
     assert len(papers.read()) == len(list(paths.PAPERS.glob("*.yaml")))

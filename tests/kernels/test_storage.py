@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 
 from lib.errors import BadInput
-from lib.kernels.storage import FORMATS, bits, metadata_bits, value_bits_stored
+from lib.kernels.storage import FORMATS, bits, curve, metadata_bits, value_bits_stored
 
 
 def test_four_elements_in_2_4_take_the_bits_of_section_3_1():
@@ -54,3 +54,22 @@ def test_a_format_or_size_that_cannot_be_is_refused(function):
         function("two_four", 4, 4, 9)
     with pytest.raises(BadInput, match="-1 kept"):
         function("coo", 4, 4, -1)
+
+
+def test_no_format_goes_below_the_floor_and_the_entropy_coded_bitmap_comes_nearest_to_it():
+    shares = (0.5, 0.75, 0.9, 0.95, 0.99)
+    found = curve(64, 256, 16, (0.0, *shares, 1.0)).pivot(index="sparsity", columns="format", values="bits")
+    assert set(found) == {*FORMATS, "entropy_coded", "floor"}
+    assert (found[list(FORMATS)].ge(found.floor, axis=0) | found[list(FORMATS)].isna()).all().all()
+    assert (found.entropy_coded >= found.floor).all()
+    assert found.entropy_coded[0.95] <= 1.1 * found.floor[0.95]
+    assert (found.entropy_coded[[0.75, 0.9, 0.95, 0.99]] < found.bitmap[[0.75, 0.9, 0.95, 0.99]]).all()
+    assert found.two_four.dropna().to_dict() == {0.5: 9.0}  # 36 bits for four weights
+    assert found.dense.tolist() == [16.0] * 7
+    assert found.loc[1.0, ["coo", "entropy_coded", "floor"]].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_bytes_are_those_of_the_whole_matrix():
+    found = curve(8, 32, 8, [0.5]).set_index("format")
+    assert found.bytes.to_dict().items() >= {"dense": 256.0, "bitmap": 128 + 32.0, "two_four": 128 + 32.0}.items()
+    assert np.allclose(found.bytes, found.bits * 8 * 32 / 8)
