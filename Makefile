@@ -1,8 +1,8 @@
 # Every command a newcomer needs. `make help` lists them.
 
 PYTHON ?= python3
-# The environment is named by the lock file's checksum: a changed lock makes a new one, a touched file does not.
-READY := .venv/.ready-$(shell cksum < requirements.txt | cut -d" " -f1)
+# The environment is named by the lock files' checksum: a changed lock makes a new one, a touched file does not.
+READY := .venv/.ready-$(shell cat requirements.txt requirements-no-deps.txt | cksum | cut -d" " -f1)
 RUN := .venv/bin/python
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
@@ -18,6 +18,7 @@ $(READY):
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, this is %d.%d; try make PYTHON=python3.12" % sys.version_info[:2])'
 	$(PYTHON) -m venv --clear .venv
 	.venv/bin/pip install --quiet --disable-pip-version-check -r requirements.txt
+	.venv/bin/pip install --quiet --disable-pip-version-check --no-deps -r requirements-no-deps.txt
 	.venv/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 

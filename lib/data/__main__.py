@@ -62,7 +62,8 @@ def _some(names: list[str]) -> str:
 
 def line(source: sources.Source, files: dict[str, Path], origin: str) -> str:
     """What a reader wants to know of a set that is ready, in one line."""
-    examples = sum(len(sources.open_array(path)) for array, path in files.items() if array.endswith("_inputs"))
+    inputs = [path for array, path in files.items() if array.endswith("_inputs") or array == "observations"]
+    examples = sum(len(sources.open_array(path)) for path in inputs)
     size = sum(path.stat().st_size for path in files.values()) / 1e6
     return f"{source.name:9} {examples:7,} examples {size:6.1f} MB   from {origin}   terms: {source.terms}"
 

@@ -11,6 +11,7 @@ import copy
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 
 from lib.errors import BadInput
 
-ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh}
+ACTIVATIONS = {"relu": partial(nn.ReLU, inplace=True), "tanh": nn.Tanh}  # in place: no fresh memory a layer
 M = TypeVar("M", bound=nn.Module)
 
 

@@ -27,11 +27,16 @@ class Masked(nn.Module):
 
     def forward(self, weight: Tensor) -> Tensor:
         if _computed is None:
-            return weight * self.mask  # a removed weight's gradient is then exactly zero too
+            return self._product(weight)
         key = self, torch.is_grad_enabled()
         if key not in _computed:
-            _computed[key] = weight * self.mask
+            _computed[key] = self._product(weight)
         return _computed[key]
+
+    def _product(self, weight: Tensor) -> Tensor:
+        """A product, so that a removed weight's gradient is exactly zero too."""
+        numbers = self.mask.view(torch.uint8).to(weight.dtype)  # from bool itself it takes torch four times as long
+        return weight * numbers
 
 
 _computed: dict[tuple[Masked, bool], Tensor] | None = None  # within `computed_once` the weights computed so far

@@ -1,0 +1,196 @@
+"""Updates a second of BCQ and TD3: stacks of runs against one run of straightforward code.
+
+Both compute the same (a test compares their losses); what differs is how. `plain` is one network of ordinary layers, as
+the authors' public code has it: autograd through everything and torch's default Adam. HalfCheetah's sizes, random data,
+batches drawn within the timed update, no environment.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lib.bench.timing import in_turn
+from lib.models.mlp import plain
+from lib.training import td3
+from lib.training.agents import Draws, Transitions, draw_batch
+from lib.training.bcq import BCQ, BCQSettings
+from lib.training.graphs import Graphed
+
+COLUMNS = ("algorithm", "implementation", "stack", "run_steps_per_second")
+OBSERVATIONS, ACTIONS, TRANSITIONS = 17, 6, 100_000  # HalfCheetah; as many transitions as fit any cache badly
+STACKS = (1, 8, 64)
+SLOW = ("cpu", "bcq", 64)  # minutes for what a stack of 8 says too: on a CPU a stack costs what its runs cost
+
+
+def run(device: str) -> list[dict]:
+    """One row an algorithm, implementation and stack."""
+    data = transitions(device)
+    rows = []
+    for algorithm, (stacked, single) in {"bcq": (stacked_bcq, plain_bcq), "td3": (stacked_td3, plain_td3)}.items():
+        rivals = {("plain", 1): single(data)}
+        rivals |= {("stacked", stack): stacked(data, stack) for stack in STACKS if (device, algorithm, stack) != SLOW}
+        times = in_turn(rivals, warmup=6)  # a recording as a CUDA graph is made at the fourth call
+        rows += [
+            {
+                "algorithm": algorithm,
+                "implementation": implementation,
+                "stack": stack,
+                "run_steps_per_second": 1000 * stack / milliseconds,
+            }
+            for (implementation, stack), milliseconds in times.items()
+        ]
+    return rows
+
+
+def transitions(device: str, count: int = TRANSITIONS) -> Transitions:
+    """Random data of HalfCheetah's shape."""
+    draw = torch.Generator().manual_seed(0)
+    widths = {"observations": OBSERVATIONS, "actions": ACTIONS, "rewards": 1, "next_observations": OBSERVATIONS}
+    columns = {name: torch.randn(count, width, generator=draw) for name, width in widths.items()}
+    columns["actions"] = columns["actions"].clamp(-1, 1)
+    columns["terminals"] = torch.zeros(count, 1)
+    return Transitions(**{name: column.to(device) for name, column in columns.items()})
+
+
+def stacked_bcq(data: Transitions, stack: int) -> Callable[[], object]:
+    """An update of a stack of agents, each with its own seed."""
+    device = data.rewards.device
+    agent = BCQ(OBSERVATIONS, [1.0] * ACTIONS, range(stack), BCQSettings(), device)
+    draws, steps = Draws(agent.seeds, device), iter(range(10**9))
+    update = Graphed(agent.update) if device.type == "cuda" else agent.update
+    return lambda: update(*draw_batch(agent, data, draws, agent.settings.batch, next(steps)))
+
+
+def plain_bcq(data: Transitions) -> Callable[[], object]:
+    """An update of one agent in ordinary code."""
+    agent = PlainBCQ(BCQ(OBSERVATIONS, [1.0] * ACTIONS, [0], BCQSettings(), data.rewards.device))
+
+    def step() -> None:
+        batch = sample(data, 100)
+        shapes = ((100, 2 * ACTIONS), (1000, 2 * ACTIONS), (100, 2 * ACTIONS))
+        agent.update(batch, [torch.randn(shape, device=data.rewards.device) for shape in shapes])
+
+    return step
+
+
+def stacked_td3(data: Transitions, stack: int) -> Callable[[], object]:
+    """An update of a stack of agents, each with its own seed."""
+    device, settings = data.rewards.device, td3.Settings()
+    networks = td3.networks(OBSERVATIONS, torch.ones(ACTIONS).numpy(), range(stack), settings).to(device)
+    agent, draws, steps = td3.Agent(networks, settings), Draws(range(stack), device), iter(range(10**9))
+
+    def step() -> None:
+        draws.restart(next(steps))
+        batch = td3.Batch(*data.batch(draws.integers(len(data.rewards), settings.batch)))
+        agent.update(batch, draws.normals(settings.batch, ACTIONS, like=batch.rewards))
+
+    return step
+
+
+def plain_td3(data: Transitions) -> Callable[[], object]:
+    """An update of one agent in ordinary code."""
+    settings, device = td3.Settings(), data.rewards.device
+    networks = td3.networks(OBSERVATIONS, torch.ones(ACTIONS).numpy(), [0], settings).to(device)
+    agent = PlainTD3(networks, settings)
+    return lambda: agent.update(sample(data, settings.batch), torch.randn(settings.batch, ACTIONS, device=device))
+
+
+def sample(data: Transitions, size: int) -> list[Tensor]:
+    """A batch for one agent."""
+    places = torch.randint(len(data.rewards), (size,), device=data.rewards.device)
+    return [column[places] for column in data]
+
+
+class PlainBCQ:
+    """BCQ of one run, starting from the first run of a stack."""
+
+    def __init__(self, agent: BCQ):
+        names = ("actor", "encoder", "decoder")
+        self.actor, self.encoder, self.decoder = (plain(agent.networks[name]) for name in names)
+        self.critics = nn.ModuleList(plain(critic) for critic in agent.networks["critic"])
+        self.actor_target, self.critics_target = copy.deepcopy(self.actor), copy.deepcopy(self.critics)
+        self.actor_optimizer = torch.optim.Adam(self.actor.parameters(), 1e-3)
+        self.critics_optimizer = torch.optim.Adam(self.critics.parameters(), 1e-3)
+        self.vae_optimizer = torch.optim.Adam([*self.encoder.parameters(), *self.decoder.parameters()], 1e-3)
+
+    def update(self, batch: list[Tensor], noise: list[Tensor]) -> dict[str, Tensor]:
+        observations, actions, rewards, following, terminals = batch
+        mean, log_std = self.encoder(torch.cat([observations, actions], 1)).chunk(2, 1)
+        log_std = log_std.clamp(-4, 15)
+        std = log_std.exp()
+        seen = self.decoder(torch.cat([observations, mean + std * noise[0]], 1))
+        divergence = -0.5 * (1 + 2 * log_std - mean.pow(2) - std.pow(2)).mean()
+        vae_loss = F.mse_loss(seen, actions) + 0.5 * divergence
+        self.vae_optimizer.zero_grad()
+        vae_loss.backward()
+        self.vae_optimizer.step()
+
+        with torch.no_grad():
+            repeated = following.repeat_interleave(10, 0)
+            tried = self.perturb(self.actor_target, repeated, self.sampled(repeated, noise[1]))
+            first, second = (critic(torch.cat([repeated, tried], 1)) for critic in self.critics_target)
+            value = 0.75 * torch.min(first, second) + 0.25 * torch.max(first, second)
+            goal = rewards + (1 - terminals) * 0.99 * value.reshape(len(rewards), -1).max(1, keepdim=True)[0]
+        values = [critic(torch.cat([observations, actions], 1)) for critic in self.critics]
+        critic_loss = F.mse_loss(values[0], goal) + F.mse_loss(values[1], goal)
+        self.critics_optimizer.zero_grad()
+        critic_loss.backward()
+        self.critics_optimizer.step()
+
+        moved = self.perturb(self.actor, observations, self.sampled(observations, noise[2]))
+        actor_loss = -self.critics[0](torch.cat([observations, moved], 1)).mean()
+        self.actor_optimizer.zero_grad()
+        actor_loss.backward()
+        self.actor_optimizer.step()
+        follow(self.critics_target, self.critics)
+        follow(self.actor_target, self.actor)
+        return {"vae": vae_loss.detach(), "critic": critic_loss.detach(), "actor": actor_loss.detach()}
+
+    def sampled(self, observations: Tensor, noise: Tensor) -> Tensor:
+        return self.decoder(torch.cat([observations, noise.clamp(-0.5, 0.5)], 1))
+
+    def perturb(self, actor: nn.Module, observations: Tensor, actions: Tensor) -> Tensor:
+        return (actions + 0.05 * actor(torch.cat([observations, actions], 1))).clamp(-1, 1)
+
+
+class PlainTD3:
+    """TD3 of one run, starting from the first run of a stack."""
+
+    def __init__(self, networks: nn.ModuleDict, settings: td3.Settings):
+        self.settings, self.updates = settings, 0
+        self.actor = plain(networks["actor"])
+        self.critics = nn.ModuleList(plain(critic) for critic in networks["critics"])
+        self.actor_target, self.critics_target = copy.deepcopy(self.actor), copy.deepcopy(self.critics)
+        self.actor_optimizer = torch.optim.Adam(self.actor.parameters(), settings.learning_rate)
+        self.critics_optimizer = torch.optim.Adam(self.critics.parameters(), settings.learning_rate)
+
+    def update(self, batch: list[Tensor], noise: Tensor) -> None:
+        observations, actions, rewards, following, terminals = batch
+        with torch.no_grad():
+            tried = (self.actor_target(following) + (0.2 * noise).clamp(-0.5, 0.5)).clamp(-1, 1)
+            first, second = (critic(torch.cat([following, tried], 1)) for critic in self.critics_target)
+            goal = rewards + (1 - terminals) * 0.99 * torch.min(first, second)
+        values = [critic(torch.cat([observations, actions], 1)) for critic in self.critics]
+        loss = F.mse_loss(values[0], goal) + F.mse_loss(values[1], goal)
+        self.critics_optimizer.zero_grad()
+        loss.backward()
+        self.critics_optimizer.step()
+        self.updates += 1
+        if self.updates % self.settings.delay == 0:
+            loss = -self.critics[0](torch.cat([observations, self.actor(observations)], 1)).mean()
+            self.actor_optimizer.zero_grad()
+            loss.backward()
+            self.actor_optimizer.step()
+            follow(self.critics_target, self.critics)
+            follow(self.actor_target, self.actor)
+
+
+def follow(target: nn.Module, source: nn.Module, tau: float = 0.005) -> None:
+    """Move the target's parameters a little towards the source's."""
+    for old, new in zip(target.parameters(), source.parameters(), strict=True):
+        old.data.copy_(tau * new.data + (1 - tau) * old.data)

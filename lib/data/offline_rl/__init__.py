@@ -1,0 +1,37 @@
+"""Data to learn a policy from without acting: `load(source, env)`, whatever the source, as one `Bundle`.
+
+recorded    rollouts of this project's own experts and medium policies, made on demand; a stand-in for D4RL's
+d4rl        the official version-2 files, which the papers use
+minari      the same idea for Gymnasium's newer environments, where the package minari is installed
+"""
+
+from __future__ import annotations
+
+from lib.data.offline_rl.bundle import Bundle
+from lib.data.offline_rl.files import d4rl, minari, prepare
+from lib.data.offline_rl.names import environment, normalised
+from lib.data.offline_rl.recorded import recorded
+from lib.errors import BadInput
+
+__all__ = ["SOURCES", "Bundle", "d4rl", "environment", "load", "minari", "normalised", "prepare", "recorded"]
+
+SOURCES = ("recorded", "d4rl", "minari")
+
+
+def load(source: str, env: str, quality: str = "expert", transitions: int | None = None, seed: int = 0) -> Bundle:
+    """Offline data of one environment.
+
+    Args:
+        source: one of SOURCES.
+        env: hopper, halfcheetah or walker2d, or another of their names.
+        quality: of the policy that acted, "expert" or "medium"; D4RL and Minari know more.
+        transitions: how many, the first ones; None: all that a file holds, or 100,000 recorded ones.
+        seed: of recorded data; a file is the same for every seed.
+    """
+    name = environment(env).name
+    if source not in SOURCES:
+        raise BadInput(f"offline data {source!r}: known are {', '.join(SOURCES)}")
+    if source == "recorded":
+        return recorded(name, quality, 100_000 if transitions is None else transitions, seed)
+    bundle = d4rl(f"{name}-{quality}-v2") if source == "d4rl" else minari(f"mujoco/{name}/{quality}-v0")
+    return bundle if transitions is None else bundle.take(transitions)

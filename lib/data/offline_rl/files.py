@@ -1,0 +1,137 @@
+"""Offline data of others: D4RL's files, and Minari's where that package is installed."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import h5py
+import numpy as np
+
+from lib.data import sources
+from lib.data.offline_rl.bundle import Bundle
+from lib.data.offline_rl.names import environment
+from lib.errors import BadInput
+
+KEYS = ("observations", "actions", "rewards", "terminals", "timeouts")
+
+
+def d4rl(name: str, path: Path | None = None, places: sources.Places = sources.PROJECT) -> Bundle:
+    """Data of D4RL (Fu et al. 2020), as its own `qlearning_dataset` makes transitions of them.
+
+    A file holds what was seen step after step, so the next observation of a step is the observation of the next row.
+    At a timeout that row belongs to another episode: such steps are dropped, and so is the last of the file. The step
+    before a dropped one becomes the timeout. At a terminal step the next observation is another episode's too, where
+    nothing may be read from it.
+
+    Args:
+        name: such as "hopper-expert-v2", which says the environment and, without a path, the file.
+        path: an HDF5 file of one's own in that format. None: the official one, from data/, from COMPANION_DATA or
+            downloaded (150 to 240 MB).
+
+    Raises:
+        BadInput: no such data, an absent file, one that is no HDF5 file, lacks a key, or holds other shapes or NaNs.
+    """
+    known = environment(name)
+    if path is not None:
+        return transitions(read_hdf5(path, str(path)), known.name, str(path))
+    files, _ = prepare(name, places)
+    return transitions({key: sources.open_array(file) for key, file in files.items()}, known.name, f"d4rl/{name}")
+
+
+def prepare(name: str, places: sources.Places = sources.PROJECT) -> tuple[dict[str, Path], str]:
+    """The checked arrays of D4RL's data, {array: file}, and where they came from; see `sources.prepare`."""
+    return sources.prepare(name, read_publisher, places)
+
+
+def read_publisher(files: Mapping[str, bytes]) -> dict[str, np.ndarray]:
+    """The arrays of the one file of D4RL's that a set consists of."""
+    [(name, content)] = files.items()
+    return read_hdf5(io.BytesIO(content), name)
+
+
+def read_hdf5(file: Path | BinaryIO, name: str) -> dict[str, np.ndarray]:
+    """The arrays KEYS of a D4RL file, with as many rows each; `name` is what errors call it."""
+    try:
+        with h5py.File(file, "r") as opened:
+            absent = [key for key in KEYS if not isinstance(opened.get(key), h5py.Dataset)]
+            if absent:
+                raise BadInput(f"{name} lacks {', '.join(absent)}; a file of D4RL's version 2 has {', '.join(KEYS)}")
+            arrays = {key: np.asarray(opened[key]) for key in KEYS}
+    except FileNotFoundError as error:
+        raise BadInput(f"{name} does not exist; name a D4RL file in HDF5 format") from error
+    except OSError as error:
+        raise BadInput(f"{name} is no whole HDF5 file ({error})") from error
+    shapes = {key: array.shape for key, array in arrays.items()}
+    axes = [len(shape) for shape in shapes.values()]
+    if axes != [2, 2, 1, 1, 1] or len({shape[0] for shape in shapes.values()}) > 1 or len(arrays["rewards"]) < 2:
+        found = ", ".join(f"{key} {list(shape)}" for key, shape in shapes.items())
+        raise BadInput(f"{name} has {found}; expected [n, numbers] twice, then [n], with one n of 2 or more")
+    if words := [key for key, array in arrays.items() if array.dtype.kind not in "biuf"]:
+        raise BadInput(f"{name}: {words[0]} is {arrays[words[0]].dtype}; expected numbers")
+    return arrays
+
+
+def transitions(arrays: Mapping[str, np.ndarray], env: str, source: str) -> Bundle:
+    """What D4RL's `qlearning_dataset` makes of the arrays KEYS, and where episodes were cut."""
+    observations = np.asarray(arrays["observations"], np.float32)
+    terminals, timeouts = (np.asarray(arrays[key]).astype(bool) for key in ("terminals", "timeouts"))
+    kept = np.flatnonzero(~timeouts[:-1])
+    return Bundle(
+        source=source,
+        env=env,
+        observations=observations[kept],
+        actions=np.asarray(arrays["actions"], np.float32)[kept],
+        rewards=np.asarray(arrays["rewards"], np.float32)[kept],
+        next_observations=observations[kept + 1],
+        terminals=terminals[kept],
+        timeouts=(timeouts[kept + 1] & ~terminals[kept]),
+    )
+
+
+def minari(name: str) -> Bundle:
+    """Data of Minari, such as "mujoco/hopper/expert-v0"; downloaded by that package, which is not part of the lock.
+
+    They are of Gymnasium's -v5 environments (see `names`), so their returns and D4RL's references do not quite belong
+    together.
+
+    Raises:
+        BadInput: a name that is not of this form, or no package minari (or not all that it needs to download).
+    """
+    found = re.fullmatch(r"mujoco/(\w+)/[\w-]+-v\d+", name)
+    if not found:
+        raise BadInput(f"Minari data {name!r}: expected a name such as mujoco/hopper/expert-v0")
+    known = environment(found[1])
+    try:
+        episodes = importlib.import_module("minari").load_dataset(name, download=True)
+    except ImportError as error:
+        raise BadInput(f"{name} needs the package minari ({error}): pip install 'minari[hdf5,hf]'") from error
+    return from_episodes(episodes, known.name, f"minari/{name}")
+
+
+def from_episodes(episodes: Iterable[Any], env: str, source: str) -> Bundle:
+    """Episodes as Minari has them: observations [t + 1, o], actions [t, a], rewards, terminations, truncations [t].
+
+    The last observation of an episode is there, so its last transition stays, cut or not.
+    """
+    found = list(episodes)
+    if not found:
+        raise BadInput(f"{source} holds no episode")
+
+    def joined(part: str, kind: type, rows: slice = slice(None)) -> np.ndarray:
+        return np.concatenate([np.asarray(getattr(episode, part))[rows] for episode in found]).astype(kind)
+
+    return Bundle(
+        source=source,
+        env=env,
+        observations=joined("observations", np.float32, slice(None, -1)),
+        actions=joined("actions", np.float32),
+        rewards=joined("rewards", np.float32),
+        next_observations=joined("observations", np.float32, slice(1, None)),
+        terminals=joined("terminations", bool),
+        timeouts=joined("truncations", bool),
+    )

@@ -1,0 +1,102 @@
+"""Measures of returns for claims and tables: from a sweep's rows to one number a seed, and robust means of many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from lib.errors import BadInput
+from lib.evaluation.statistics import Interval
+
+KEYS = ["data", "env", "algorithm", "pruner", "sparsity", "seed"]
+DRAWS = 10_000  # bootstrap samples
+
+
+def interquartile_mean(scores: Mapping[str, Sequence[float]], confidence: float = 0.95) -> Interval:
+    """The mean of the middle half of all scores, with a stratified bootstrap interval (Agarwal et al. 2021).
+
+    The lowest and the highest quarter (rounded down) are left out, so that one failed run does not decide. Each draw
+    takes from every task as many of its own runs as it has, with replacement. Simulated with normal scores of three
+    tasks, an interval called 95 % covers 70, 85, 90 and 94 % with 2, 3, 5 and 10 runs on each.
+
+    Args:
+        scores: of each task, one a run; normalised, or tasks could not be put together.
+    """
+    samples = [np.asarray(values, dtype=float) for values in scores.values()]
+    if not samples or any(sample.ndim != 1 or len(sample) == 0 for sample in samples):
+        raise BadInput("an interquartile mean needs a list of scores for each task, one a run")
+    if not all(np.isfinite(sample).all() for sample in samples):
+        raise BadInput("an interquartile mean needs finite scores")
+    draw = np.random.default_rng(0)
+    again = np.concatenate([sample[draw.integers(len(sample), size=(DRAWS, len(sample)))] for sample in samples], 1)
+    tail = 50 * (1 - confidence)
+    low, high = np.percentile(stats.trim_mean(again, 0.25, axis=1), [tail, 100 - tail])
+    value = stats.trim_mean(np.concatenate(samples), 0.25)
+    return Interval(float(value), float(low), float(high), min(len(sample) for sample in samples))
+
+
+def last(runs: pd.DataFrame) -> pd.DataFrame:
+    """The last evaluation of each run: what is reported, never the best."""
+    return runs.loc[runs.groupby(KEYS).step.idxmax()].reset_index(drop=True)
+
+
+def kept_return(
+    runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float, envs: Sequence[str] | None = None
+) -> dict[str, dict[int, float]]:
+    """A pruned agent's last return over that of the dense one of the same seed: {"data/env": {seed: ratio}}.
+
+    Args:
+        runs: one row an evaluation, columns KEYS, step, return, normalised_return.
+        envs: the environments that count; None: all.
+
+    Raises:
+        BadInput: a dense agent that earns nothing, of whose return no share can be kept.
+    """
+    pruned = {"algorithm": algorithm, "pruner": pruner, "sparsity": sparsity}
+    both = _pairs(runs, pruned, {"algorithm": algorithm, "pruner": "dense"}, "return", envs)
+    if (both.other <= 0).any():
+        where = "/".join(map(str, both.index[both.other <= 0][0]))
+        raise BadInput(f"the dense {algorithm} earns {both.other.min():g} on {where}; compare points with `difference`")
+    return _cells(both.one / both.other)
+
+
+def difference(
+    runs: pd.DataFrame,
+    algorithm: str,
+    pruner: str,
+    sparsity: float,
+    against: str | None = None,
+    envs: Sequence[str] | None = None,
+) -> dict[str, dict[int, float]]:
+    """A pruned agent's last normalised return minus another's of the same seed: {"data/env": {seed: points}}.
+
+    Args:
+        against: the other's pruner, at the same sparsity; None: the dense agent.
+        envs: the environments that count; None: all.
+    """
+    pruned = {"algorithm": algorithm, "pruner": pruner, "sparsity": sparsity}
+    other = {"algorithm": algorithm, "pruner": "dense"} if against is None else pruned | {"pruner": against}
+    both = _pairs(runs, pruned, other, "normalised_return", envs)
+    return _cells(both.one - both.other)
+
+
+def _pairs(runs: pd.DataFrame, one: Mapping, other: Mapping, column: str, envs: Sequence[str] | None) -> pd.DataFrame:
+    """The last values of two kinds of run, side by side where both exist, by (data, env, seed)."""
+    end = last(runs if envs is None else runs[runs.env.isin(envs)])
+    sides = {}
+    for name, wanted in (("one", one), ("other", other)):
+        rows = end[np.logical_and.reduce([end[key] == value for key, value in wanted.items()])]
+        sides[name] = rows.set_index(["data", "env", "seed"])[column]
+        if sides[name].index.has_duplicates:
+            raise BadInput(f"several runs of a seed are {dict(wanted)}; expected one")
+    return pd.concat(sides, axis=1).dropna()
+
+
+def _cells(values: pd.Series) -> dict[str, dict[int, float]]:
+    return {
+        f"{data}/{env}": dict(zip(cell.index.get_level_values("seed"), cell, strict=True))
+        for (data, env), cell in values.groupby(level=["data", "env"])
+    }

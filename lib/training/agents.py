@@ -1,0 +1,200 @@
+"""What the agents that learn from fixed data have in common: stacked networks, objectives, batches and noise.
+
+All that is random is drawn from a run's seed, so runs of one seed start from the same weights and see the same batches
+and noise, whatever has been pruned from them and whatever else is in their stack. (Bit for bit on a CPU, that is, where
+widths and batches are such that each run's matrices begin at multiples of 16 bytes, as multiples of four do.)
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lib import pruners
+from lib.errors import BadInput
+from lib.training.supervised import seed_of
+
+INITIAL, SCORING, TRAINING, ACTING = range(4)  # what a run's random numbers are for: each has a stream of its own
+PRECISIONS = ("float32", "bfloat16")
+Policy = Callable[[np.ndarray], np.ndarray]
+
+
+def check(settings) -> None:
+    """Refuse settings that no agent can have; the VAE's `ranked` where there is one."""
+    where = type(settings).__name__
+    if settings.batch < 1 or not settings.learning_rate > 0:
+        raise BadInput(f"{where}: batch={settings.batch} must be at least 1, rate={settings.learning_rate} above 0")
+    if settings.precision not in PRECISIONS:
+        raise BadInput(f"{where}: precision={settings.precision!r}: known are {', '.join(PRECISIONS)}")
+    if getattr(settings, "ranked", "apart") not in ("apart", "together"):
+        raise BadInput(f"{where}: ranked={settings.ranked!r}: known are apart, together")
+
+
+class Transitions(NamedTuple):
+    """(s, a, r, s') as tensors: all data [n, width], or a batch of each run [run, batch, width].
+
+    `terminals` is 1.0 where no return follows; after a timeout, which cuts an episode short, it is 0.0.
+    """
+
+    observations: Tensor
+    actions: Tensor
+    rewards: Tensor
+    next_observations: Tensor
+    terminals: Tensor
+
+    @classmethod
+    def of(cls, bundle, device: str = "cpu") -> Transitions:
+        """From a `lib.data.offline_rl` bundle."""
+        arrays = (np.asarray(getattr(bundle, name), np.float32) for name in cls._fields)
+        return cls(*(torch.from_numpy(array.reshape(len(array), -1).copy()).to(device) for array in arrays))
+
+    def batch(self, places: Tensor) -> Transitions:
+        """The transitions at these places, [run, batch]."""
+        return Transitions(*(column[places] for column in self))
+
+
+class Draws:
+    """Random numbers for a stack, drawn once a seed: runs of the same seed get the same ones."""
+
+    def __init__(self, seeds: Sequence[int], device: torch.device | str = "cpu"):
+        distinct = sorted(set(seeds))
+        self.generators = {seed: torch.Generator(device) for seed in distinct}
+        self.which = torch.tensor([distinct.index(seed) for seed in seeds], device=device)
+
+    def restart(self, *parts: int) -> Draws:
+        """Begin the stream called `parts`, such as (TRAINING, step)."""
+        for seed, generator in self.generators.items():
+            generator.manual_seed(seed_of(seed, *parts))
+        return self
+
+    def integers(self, high: int, *shape: int) -> Tensor:
+        """Below `high`, [run, *shape]."""
+        return self._stack(
+            torch.randint(high, shape, generator=generator, device=generator.device)
+            for generator in self.generators.values()
+        )
+
+    def normals(self, *shape: int, like: Tensor) -> Tensor:
+        """Standard normal, [run, *shape], of the dtype of `like`; drawn in float32 whatever that is."""
+        return self._stack(
+            torch.randn(shape, generator=generator, device=generator.device) for generator in self.generators.values()
+        ).to(like.dtype)
+
+    def _stack(self, drawn: Iterable[Tensor]) -> Tensor:
+        return torch.stack(list(drawn))[self.which]
+
+
+class Objective(NamedTuple):
+    """One of an agent's losses.
+
+    Attributes:
+        loss: of a batch and its noise, [run].
+        trained: the networks it trains; whatever else it uses is held as it is.
+        ranked: the weights it scores; each of these networks is ranked by itself.
+    """
+
+    loss: Callable[[Transitions, list[Tensor]], Tensor]
+    trained: nn.Module
+    ranked: nn.ModuleDict
+
+
+class Agent(ABC):
+    """What all agents have in common: objectives that are lowered in turn, one Adam each.
+
+    Args:
+        networks: of all runs, by name.
+        seeds: one a run.
+        settings: has batch, learning_rate and precision.
+        objectives: by name, in the order in which an update lowers them.
+    """
+
+    def __init__(self, networks: nn.ModuleDict, seeds: Sequence[int], settings, objectives: dict[str, Objective]):
+        self.networks, self.seeds, self.settings, self.objectives = networks, list(seeds), settings, objectives
+        self.pruning: dict | None = None  # how it was pruned, which a kept training must agree with
+        self.start()
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.networks.parameters()).device
+
+    def start(self) -> None:
+        """Make what is derived from the networks as they are now: the optimizers here, targets in subclasses."""
+        self.parameters = {name: list(objective.trained.parameters()) for name, objective in self.objectives.items()}
+        # foreach: torch's fused Adam rounds by an element's place in memory, so a run would depend on its stack
+        self.optimizers = {
+            name: torch.optim.Adam(
+                parameters, self.settings.learning_rate, foreach=True, capturable=self.device.type == "cuda"
+            )
+            for name, parameters in self.parameters.items()
+        }
+
+    @abstractmethod
+    def noise_shapes(self, batch: int) -> list[tuple[int, ...]]:
+        """Shapes, for each run, of the normal numbers that the losses of a batch of this size need."""
+
+    @abstractmethod
+    def policy(self, step: int) -> Policy:
+        """How the agent as it is now acts: observations [run, n, s] -> actions [run, n, a], float32 arrays.
+
+        Further training does not change the policy.
+
+        Args:
+            step: names the stream of random numbers of a policy that draws some.
+        """
+
+    def update(self, batch: Transitions, noise: list[Tensor]) -> dict[str, Tensor]:
+        """One step of each objective, in their order; the losses before it, {objective: [run]}."""
+        losses = {}
+        for name, objective in self.objectives.items():
+            optimizer = self.optimizers[name]
+            optimizer.zero_grad()
+            with pruners.computed_once():  # until the optimizer's step
+                with self._autocast():
+                    loss = objective.loss(batch, noise)
+                # runs are independent, so the sum of losses gives each the gradients of its own
+                loss.sum().backward(inputs=self.parameters[name])
+            optimizer.step()
+            losses[name] = loss.detach()
+        return losses
+
+    def acting(self, choose: Callable[[Tensor], Tensor]) -> Policy:
+        """A policy of arrays from one of tensors."""
+
+        def act(observations: np.ndarray) -> np.ndarray:
+            rows = observations.shape[1]
+            # BLAS rounds by a matrix's place in memory; with rows by fours a run's is alike in every stack
+            padded = F.pad(torch.from_numpy(observations).to(self.device), (0, 0, 0, -rows % 4))
+            with torch.no_grad(), self._autocast():
+                return choose(padded)[:, :rows].float().cpu().numpy()
+
+        return act
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bfloat16")
+
+    def snapshot(self) -> nn.ModuleDict:
+        """A copy of the networks with their masks baked in, to act with."""
+        networks = copy.deepcopy(self.networks).requires_grad_(False)
+        pruners.detach(networks)
+        return networks
+
+    @property
+    def modules(self) -> nn.ModuleDict:
+        """All that has weights: the networks, and targets in subclasses."""
+        return nn.ModuleDict({"networks": self.networks})
+
+
+def draw_batch(
+    agent: Agent, data: Transitions, draws: Draws, size: int, *stream: int
+) -> tuple[Transitions, list[Tensor]]:
+    """A batch for each run, with replacement, and the noise that the agent's losses need."""
+    draws.restart(*stream)
+    batch = data.batch(draws.integers(len(data.rewards), size))
+    return batch, [draws.normals(*shape, like=batch.rewards) for shape in agent.noise_shapes(size)]

@@ -1,0 +1,148 @@
+"""Behaviour cloning: do what the data did. `BC` is paper 1's, a VAE's decoder; `PlainBC` a plain network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from lib.models.mlp import MLP, Bounded, generators
+from lib.models.vae import VAE
+from lib.training.agents import ACTING, INITIAL, Agent, Draws, Objective, Policy, Transitions, check
+from lib.training.supervised import seed_of
+
+
+@dataclass(frozen=True)
+class BCSettings:
+    """Settings of `BC`; the defaults are those of BCQ's VAE, because paper 1 gives both the same architecture.
+
+    Attributes:
+        hidden: neurons of the hidden layers of encoder and decoder.
+        batch: transitions a step.
+        learning_rate: of Adam.
+        latent_limit: acting draws the latent from a standard normal within this limit.
+        ranked: "apart": encoder and decoder are ranked each by itself (Algorithm 1); "together": the VAE is ranked as
+            one network, as in the authors' kind of code.
+        precision: "float32", or "bfloat16" for autocast.
+    """
+
+    hidden: tuple[int, ...] = (750, 750)
+    batch: int = 100
+    learning_rate: float = 1e-3
+    latent_limit: float = 0.25
+    ranked: str = "apart"
+    precision: str = "float32"
+
+    def __post_init__(self):
+        check(self)
+
+
+class BC(Agent):
+    """Behaviour cloning as in the code paper 1 cites (Kumar et al. 2019): a VAE's decoder, acting alone.
+
+    Networks: encoder, decoder.
+
+    Args:
+        observations: how many numbers an observation has.
+        bound: the largest action, [a].
+        seeds: one a run.
+    """
+
+    def __init__(
+        self,
+        observations: int,
+        bound: Sequence[float],
+        seeds: Sequence[int],
+        settings: BCSettings = BCSettings(),
+        device: str = "cpu",
+    ):
+        draws = generators([seed_of(seed, INITIAL) for seed in seeds])
+        self.vae = VAE(observations, torch.as_tensor(bound, dtype=torch.float32), draws, settings.hidden).to(device)
+        objectives = {"vae": vae_objective(self.vae, settings.ranked)}
+        super().__init__(nn.ModuleDict({**self.vae}), seeds, settings, objectives)
+
+    def noise_shapes(self, batch: int) -> list[tuple[int, ...]]:
+        return [(batch, self.vae.latent)]
+
+    def policy(self, step: int) -> Policy:
+        decoder, limit = self.snapshot()["decoder"], self.settings.latent_limit
+        draws = Draws(self.seeds, self.device).restart(ACTING, step)
+
+        def choose(observations: Tensor) -> Tensor:
+            latent = draws.normals(observations.shape[1], self.vae.latent, like=observations).clamp(-limit, limit)
+            return decoder(torch.cat([observations, latent], 2))
+
+        return self.acting(choose)
+
+
+def vae_objective(vae: VAE, ranked: str) -> Objective:
+    """A VAE's loss; its noise is the first of the noises. The VAE's keys make encoder and decoder two networks."""
+
+    def loss(batch: Transitions, noise: list[Tensor]) -> Tensor:
+        return vae.loss(batch.observations, batch.actions, noise[0])
+
+    return Objective(loss, vae, vae if ranked == "apart" else nn.ModuleDict({"vae": vae}))
+
+
+@dataclass(frozen=True)
+class PlainBCSettings:
+    """Settings of `PlainBC`; the defaults are those of CORL (Tarasov et al. 2022).
+
+    Attributes:
+        hidden: neurons of the hidden layers.
+        batch: transitions a step.
+        learning_rate: of Adam.
+        normalise: scale the observations by the data's mean and standard deviation.
+        precision: "float32", or "bfloat16" for autocast.
+    """
+
+    hidden: tuple[int, ...] = (256, 256)
+    batch: int = 256
+    learning_rate: float = 3e-4
+    normalise: bool = True
+    precision: str = "float32"
+
+    def __post_init__(self):
+        check(self)
+
+
+class PlainBC(Agent):
+    """Behaviour cloning as most libraries have it: a network from observations to actions, squared error.
+
+    Networks: actor.
+
+    Args:
+        data: whose observations are scaled to mean 0 and standard deviation 1.
+        bound, seeds: as in `BC`.
+    """
+
+    def __init__(
+        self,
+        data: Transitions,
+        bound: Sequence[float],
+        seeds: Sequence[int],
+        settings: PlainBCSettings = PlainBCSettings(),
+    ):
+        bound = torch.as_tensor(bound, dtype=torch.float32)
+        widths = (data.observations.shape[1], *settings.hidden, len(bound))
+        actor = MLP(widths, generators([seed_of(seed, INITIAL) for seed in seeds]), output=Bounded(bound))
+        networks = nn.ModuleDict({"actor": actor}).to(data.observations.device)
+        self.mean, self.std = data.observations.mean(0), data.observations.std(0, correction=0) + 1e-3
+        super().__init__(networks, seeds, settings, {"actor": Objective(self.loss, networks, networks)})
+
+    def noise_shapes(self, batch: int) -> list[tuple[int, ...]]:
+        return []
+
+    def scaled(self, observations: Tensor) -> Tensor:
+        return (observations - self.mean) / self.std if self.settings.normalise else observations
+
+    def loss(self, batch: Transitions, noise: list[Tensor]) -> Tensor:
+        """Mean squared error of the actions, [run]."""
+        found = self.networks["actor"](self.scaled(batch.observations))
+        return (found - batch.actions).square().mean((1, 2))
+
+    def policy(self, step: int) -> Policy:
+        actor = self.snapshot()["actor"]
+        return self.acting(lambda observations: actor(self.scaled(observations)))

@@ -1,0 +1,217 @@
+"""Learning from fixed data: a stack of runs, pruned before training, stopped and continued at any step.
+
+A run is a seed, a pruner and a sparsity; the agents are in `bc` and `bcq`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from lib import pruners
+from lib.errors import BadInput
+from lib.training.agents import SCORING, TRAINING, Agent, Draws, Objective, Policy, Transitions, draw_batch
+from lib.training.graphs import Graphed
+from lib.training.sessions import Session
+from lib.training.supervised import seed_of
+
+PRUNERS = ("dense", "snip", "grasp", "random", "magnitude")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a stack.
+
+    Attributes:
+        pruner: which score decides what is removed before training; "dense": nothing is.
+        sparsity: share of weights to remove from each network.
+    """
+
+    seed: int
+    pruner: str = "dense"
+    sparsity: float = 0.0
+
+    def __post_init__(self):
+        if self.pruner not in PRUNERS:
+            raise BadInput(f"pruner {self.pruner!r}: known are {', '.join(PRUNERS)}")
+        if not 0 <= self.sparsity < 1:
+            raise BadInput(f"sparsity={self.sparsity} is not in [0, 1)")
+        if self.pruner == "dense" and self.sparsity:
+            raise BadInput(f"a dense run has sparsity 0, this one {self.sparsity}")
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """How the scores before training are made and ranked (paper 1, section 4 and Algorithm 1).
+
+    Attributes:
+        snip_batch, grasp_batch: transitions a batch.
+        batches: how many batches; their mean loss is scored.
+        scope: what is ranked together, see `pruners.unstructured`.
+        floor: share of its weights that each layer keeps at least.
+    """
+
+    snip_batch: int = 100
+    grasp_batch: int = 200
+    batches: int = 1
+    scope: str = "network"
+    floor: float = 0.0
+
+    def __post_init__(self):
+        if min(self.snip_batch, self.grasp_batch, self.batches) < 1:
+            raise BadInput(f"pruning: batches must be at least 1 and hold at least 1 transition, this is {self}")
+
+
+class Progress:
+    """What a training consists of besides the agent's modules: optimizers, steps, losses since the last row."""
+
+    def __init__(self, agent: Agent):
+        self.agent, self.step = agent, 0
+        self.totals: dict[str, Tensor] = {}
+
+    def add(self, losses: Mapping[str, Tensor]) -> None:
+        for name, loss in losses.items():
+            self.totals[name] = self.totals[name] + loss if name in self.totals else loss.clone()
+
+    def state_dict(self) -> dict:
+        optimizers = {name: optimizer.state_dict() for name, optimizer in self.agent.optimizers.items()}
+        return {"optimizers": optimizers, "step": self.step, "totals": self.totals}
+
+    def load_state_dict(self, content: dict) -> None:
+        for name, optimizer in self.agent.optimizers.items():
+            optimizer.load_state_dict(content["optimizers"][name])
+        self.step = content["step"]
+        self.totals = {name: total.to(self.agent.device) for name, total in content["totals"].items()}
+
+
+def prune(agent: Agent, data: Transitions, runs: Sequence[Run], settings: Pruning = Pruning()) -> None:
+    """Remove weights before training, each run by its own pruner and sparsity (paper 1, Algorithm 1).
+
+    All scores are taken from the dense networks, each network's from its own loss alone; then masks are attached and
+    the agent starts anew, so that its targets have them too.
+    """
+    _check_seeds(agent, runs)
+    used = sorted({run.pruner for run in runs} - {"dense"})
+    masks = []
+    for number, objective in enumerate(agent.objectives.values()):
+        layers = pruners.prunable(objective.ranked)
+        chosen = {layer.name: torch.ones_like(layer.weight, dtype=torch.bool) for layer in layers}
+        for pruner in used:
+            scores = _scores(pruner, agent, objective, data, number, settings)
+            rows = [place for place, run in enumerate(runs) if run.pruner == pruner]
+            own = pruners.Scores({name: score[rows] for name, score in scores.items()}, scores.layers)
+            shares = [runs[row].sparsity for row in rows]
+            for name, mask in pruners.unstructured(own, shares, settings.scope, settings.floor).items():
+                chosen[name][rows] = mask
+        masks.append((objective.ranked, chosen))
+    if used:  # a stack of dense runs needs no masks
+        for networks, chosen in masks:
+            pruners.attach(networks, chosen)
+    agent.pruning = asdict(settings)
+    agent.start()
+
+
+def _scores(
+    pruner: str, agent: Agent, objective: Objective, data: Transitions, number: int, settings: Pruning
+) -> pruners.Scores:
+    if pruner == "magnitude":
+        return pruners.magnitude(objective.ranked)
+    if pruner == "random":
+        return pruners.random(objective.ranked, [seed_of(seed, SCORING, number) for seed in agent.seeds])
+    size = settings.snip_batch if pruner == "snip" else settings.grasp_batch
+    draws = Draws(agent.seeds, agent.device)
+    drawn = [draw_batch(agent, data, draws, size, SCORING, place) for place in range(settings.batches)]
+    losses = [lambda model, pair=pair: objective.loss(*pair).sum() for pair in drawn]
+    return {"snip": pruners.snip, "grasp": pruners.grasp}[pruner](objective.ranked, losses)
+
+
+def train(
+    agent: Agent,
+    data: Transitions,
+    runs: Sequence[Run],
+    steps: int,
+    every: int,
+    evaluate: Callable[[Policy], Mapping[str, Sequence[float]]] = lambda policy: {},
+    state: Path | None = None,
+    save_seconds: float = 60.0,
+    advance: Callable[[], None] = lambda: None,
+    pace: int = 100,
+    progress: bool = False,
+) -> list[dict]:
+    """Train a stack of runs, pruned or not; one row a run and evaluation.
+
+    Stopped and started again it gives the same numbers, bit for bit on a CPU with the same number of threads. A state
+    may be trained further than was asked for at first.
+
+    Args:
+        runs: what the agent was made and pruned for.
+        steps: updates in all, a multiple of `every`.
+        every: updates from one evaluation to the next, a multiple of `pace` unless that is larger.
+        evaluate: called with the policy, returns what goes into the rows, {column: one value a run}.
+        state: where to keep the training. When the file is there it goes on from it.
+        save_seconds: save at most this often; the end always is saved, and so is a step at which `advance` raises.
+        advance: called once for every `pace` updates, those of a former session too; may raise to stop.
+        progress: show a progress bar of updates.
+
+    Returns:
+        Rows with run (place in the stack), seed, pruner, sparsity, step, the mean of each loss since the row before
+        ("critic_loss", ...), and what `evaluate` gave.
+
+    Raises:
+        FloatingPointError: a loss is not finite.
+    """
+    _check_seeds(agent, runs)
+    pace = min(pace, every)
+    if steps < 1 or pace < 1 or steps % every or every % pace:
+        raise BadInput(f"steps={steps} must be a multiple of every={every}, and that of pace={pace}, all at least 1")
+    identity = {
+        "agent": type(agent).__name__,
+        **asdict(agent.settings),
+        "pruning": agent.pruning,
+        "runs": [asdict(run) for run in runs],
+        "data": [len(data.rewards), *(float(column.double().sum()) for column in data)],
+    }
+    done = Progress(agent)
+    session = Session(state, identity, agent.modules, done, save_seconds)
+    rows = session.load()
+    if done.step > steps:
+        raise BadInput(f"{state} has been trained for {done.step} steps already, more than the {steps} asked for")
+    for _ in range(done.step // pace):
+        advance()
+    draws = Draws(agent.seeds, agent.device)
+    update = Graphed(agent.update) if agent.device.type == "cuda" else agent.update
+    for step in tqdm(range(done.step + 1, steps + 1), initial=done.step, total=steps, disable=not progress):
+        done.add(update(*draw_batch(agent, data, draws, agent.settings.batch, TRAINING, step)))
+        done.step = step
+        if step % pace:
+            continue
+        _check_finite(done.totals, runs, step)
+        if step % every == 0:
+            values = {f"{name}_loss": (total / every).tolist() for name, total in done.totals.items()}
+            values |= evaluate(agent.policy(step))
+            rows += [
+                {"run": place, **asdict(run), "step": step, **{name: column[place] for name, column in values.items()}}
+                for place, run in enumerate(runs)
+            ]
+            done.totals = {}
+        session.advance(rows, advance, last=step == steps)
+    return rows
+
+
+def _check_seeds(agent: Agent, runs: Sequence[Run]) -> None:
+    if (seeds := [run.seed for run in runs]) != agent.seeds:
+        raise BadInput(f"the agent has the seeds {agent.seeds}, these runs {seeds}")
+
+
+def _check_finite(totals: Mapping[str, Tensor], runs: Sequence[Run], step: int) -> None:
+    for name, total in totals.items():
+        if not torch.isfinite(total).all():
+            run = runs[int((~torch.isfinite(total)).nonzero()[0])]
+            raise FloatingPointError(
+                f"{run}: the {name} loss is not finite by step {step}: it diverged; lower the rate"
+            )

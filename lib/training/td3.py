@@ -1,0 +1,365 @@
+"""TD3 (Fujimoto et al. 2018, Addressing function approximation error in actor-critic methods), stacked over seeds.
+
+A run is an actor, two critics, an environment and a replay buffer. Runs of a stack are computed together and share
+nothing: all that is random is drawn from the run's own seed, so a run's numbers are those it would have alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import monotonic
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from lib.errors import BadInput
+from lib.models.mlp import MLP, Bounded, generators
+from lib.training.environments import Environments
+from lib.training.supervised import seed_of
+
+STATE, LOG = "state.pt", "replay.log"  # a session on disk
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of TD3; the defaults are those of the authors' code.
+
+    Attributes:
+        hidden: neurons of the hidden layers of actor and critics.
+        batch: transitions a step.
+        learning_rate: of Adam, for actor and critics.
+        discount: gamma.
+        tau: share of the way that the targets go towards the networks at each of the actor's steps.
+        delay: steps of the critics for each of the actor.
+        random_steps: steps of uniformly random actions, without learning, before everything else.
+        exploration_noise: standard deviation of the noise on actions taken, as a share of the action bound.
+        policy_noise, noise_clip: standard deviation and limit of the noise on the target's actions, likewise.
+        buffer: transitions kept for replay.
+    """
+
+    hidden: tuple[int, ...] = (256, 256)
+    batch: int = 256
+    learning_rate: float = 3e-4
+    discount: float = 0.99
+    tau: float = 0.005
+    delay: int = 2
+    random_steps: int = 25_000
+    exploration_noise: float = 0.1
+    policy_noise: float = 0.2
+    noise_clip: float = 0.5
+    buffer: int = 1_000_000
+
+    def __post_init__(self):
+        for name in ("batch", "delay", "random_steps", "buffer"):
+            if getattr(self, name) < 1:
+                raise BadInput(f"td3: {name}={getattr(self, name)} must be at least 1")
+        for name in ("exploration_noise", "policy_noise", "noise_clip"):
+            if getattr(self, name) < 0:
+                raise BadInput(f"td3: {name}={getattr(self, name)} must not be negative")
+        for name in ("learning_rate", "tau", "discount"):
+            if not 0 < getattr(self, name) <= 1:
+                raise BadInput(f"td3: {name}={getattr(self, name)} must lie in (0, 1]")
+
+
+class Batch(NamedTuple):
+    """Transitions, each tensor [run, batch, width]; `terminated` is 1.0 where no return follows, timeouts are 0.0."""
+
+    observations: Tensor
+    actions: Tensor
+    rewards: Tensor
+    following: Tensor
+    terminated: Tensor
+
+
+def networks(observations: int, bound: np.ndarray, seeds: Sequence[int], settings: Settings) -> nn.ModuleDict:
+    """The actor and the two critics of each run, drawn from the run's seed: {"actor": MLP, "critics": two MLPs}.
+
+    Args:
+        observations: how many numbers an observation has.
+        bound: the largest action, [a].
+    """
+    draws, actions = generators([seed_of(seed, 0) for seed in seeds]), len(bound)
+    actor = MLP((observations, *settings.hidden, actions), draws, output=Bounded(torch.as_tensor(bound)))
+    critics = [MLP((observations + actions, *settings.hidden, 1), draws) for _ in range(2)]
+    return nn.ModuleDict({"actor": actor, "critics": nn.ModuleList(critics)})
+
+
+class Agent:
+    """The networks of a stack of runs and how they learn.
+
+    Masks may be attached to `networks` and `targets` at any time: the parameters remain the same objects.
+
+    Args:
+        networks: as `networks` makes them; the targets start as a copy.
+    """
+
+    def __init__(self, networks: nn.ModuleDict, settings: Settings):
+        self.settings, self.networks = settings, networks
+        self.targets = copy.deepcopy(networks).requires_grad_(False)
+        # lists from now on, because a mask that is attached changes the order in which a module names its parameters
+        self.actor_parameters = list(networks["actor"].parameters())
+        self.pairs = list(networks.parameters()), list(self.targets.parameters())
+        self.optimizers = [
+            torch.optim.Adam(networks[name].parameters(), settings.learning_rate, foreach=True)
+            for name in ("critics", "actor")
+        ]
+        self.updates = 0
+
+    def act(self, observations: np.ndarray) -> np.ndarray:
+        """The actor's actions, without noise: [run, n, o] -> [run, n, a]."""
+        with torch.no_grad():
+            return self.networks["actor"](torch.from_numpy(observations).to(self.device)).cpu().numpy()
+
+    def update(self, batch: Batch, noise: Tensor) -> None:
+        """One step of the critics, and every `delay` steps one of the actor and of the targets.
+
+        Args:
+            noise: standard normal numbers, [run, batch, a], for the smoothing of the target's actions.
+        """
+        settings, (actor, critics) = self.settings, self.networks.values()
+        target_actor, target_critics = self.targets.values()
+        critic_optimizer, actor_optimizer = self.optimizers
+        bound = actor.output.bound
+        with torch.no_grad():
+            noise = (settings.policy_noise * noise).clamp(-settings.noise_clip, settings.noise_clip) * bound
+            actions = torch.clamp(target_actor(batch.following) + noise, -bound, bound)
+            inputs = torch.cat([batch.following, actions], 2)
+            value = torch.minimum(*(critic(inputs) for critic in target_critics))
+            goal = batch.rewards + settings.discount * (1 - batch.terminated) * value
+        inputs = torch.cat([batch.observations, batch.actions], 2)
+        # each run's mean, then the sum of runs: so a run's gradient is that of the run alone
+        loss = sum((critic(inputs) - goal).square().mean((1, 2)).sum() for critic in critics)
+        critic_optimizer.zero_grad()
+        loss.backward()
+        critic_optimizer.step()
+        self.updates += 1
+        if self.updates % settings.delay == 0:
+            inputs = torch.cat([batch.observations, actor(batch.observations)], 2)
+            loss = -critics[0](inputs).mean((1, 2)).sum()
+            actor_optimizer.zero_grad()
+            loss.backward(inputs=self.actor_parameters)  # and no gradients for the critic's weights
+            actor_optimizer.step()
+            sources, followers = self.pairs
+            with torch.no_grad():
+                torch._foreach_lerp_(followers, sources, settings.tau)
+
+    @property
+    def device(self) -> torch.device:
+        return self.actor_parameters[0].device
+
+    def state_dict(self) -> dict:
+        """All that learning depends on. To load it, attach the same masks first."""
+        return {
+            "networks": self.networks.state_dict(),
+            "targets": self.targets.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "updates": self.updates,
+        }
+
+    def load_state_dict(self, content: dict) -> None:
+        """Go on from where `state_dict` was called."""
+        self.networks.load_state_dict(content["networks"])
+        self.targets.load_state_dict(content["targets"])
+        for optimizer, state in zip(self.optimizers, content["optimizers"], strict=True):
+            optimizer.load_state_dict(state)
+        self.updates = content["updates"]
+
+
+class Replay:
+    """The latest transitions of each run, one row each: [run, capacity, columns].
+
+    Args:
+        widths: columns of observations, actions, rewards, next observations, terminated.
+    """
+
+    def __init__(self, runs: int, capacity: int, widths: Sequence[int], device: str = "cpu"):
+        self.rows = torch.zeros(runs, capacity, sum(widths), device=device)
+        self.widths = list(widths)
+        self.runs = torch.arange(runs, device=device).unsqueeze(1)
+        self.added = 0  # a run
+
+    def __len__(self) -> int:
+        """How many transitions of each run there are."""
+        return min(self.added, self.rows.shape[1])
+
+    def add(self, rows: Tensor) -> None:
+        """Keep one more transition of each run, [run, columns]; the oldest goes when all places are taken."""
+        self.rows[:, self.added % self.rows.shape[1]] = rows
+        self.added += 1
+
+    def batch(self, places: Tensor) -> Batch:
+        """The transitions at these places, [run, batch] of int64 below `len`."""
+        return Batch(*self.rows[self.runs, places].split(self.widths, 2))
+
+    def since(self, first: int) -> Tensor:
+        """The transitions added from the `first` on (from 0), [added - first, run, columns]."""
+        places = torch.arange(first, self.added, device=self.rows.device) % self.rows.shape[1]
+        return self.rows[:, places].transpose(0, 1).cpu()
+
+    def load(self, rows: Tensor, added: int) -> None:
+        """The latest transitions of `added`, [number, run, columns], at the places where `add` had put them."""
+        places = torch.arange(added - len(rows), added) % self.rows.shape[1]
+        self.rows[:, places.to(self.rows.device)] = rows.transpose(0, 1).to(self.rows.device)
+        self.added = added
+
+
+class Trainer:
+    """A stack of runs in training: agent, environments, replay buffers and random generators, one step at a time.
+
+    Attributes:
+        steps: steps in the environment so far.
+        returns: the returns of the training episodes that have ended, a list a run.
+    """
+
+    def __init__(self, agent: Agent, environments: Environments, seeds: Sequence[int]):
+        self.agent, self.environments, self.seeds = agent, environments, list(seeds)
+        observations, actions = environments.observations.shape[1], len(environments.bound)
+        widths = (observations, actions, 1, observations, 1)
+        self.replay = Replay(len(seeds), agent.settings.buffer, widths, agent.device)
+        self.draws = [np.random.default_rng(seed_of(seed, 1)) for seed in seeds]
+        self.steps = 0
+        self.returns: list[list[float]] = [[] for _ in seeds]
+        self.unfinished = np.zeros(len(seeds))  # returns of the running episodes
+        self.logged = 0  # transitions in the log on disk
+
+    def step(self) -> None:
+        """One step in each environment and, after the random steps, one of learning."""
+        settings, environments = self.agent.settings, self.environments
+        learning, seen, actions = self.steps >= settings.random_steps, environments.observations, self._actions()
+        following, rewards, terminated, truncated = environments.step(actions)
+        row = [seen, actions, rewards[:, None], following, terminated[:, None].astype(np.float32)]
+        self.replay.add(torch.from_numpy(np.concatenate(row, 1)))
+        self.unfinished += rewards
+        for run in np.flatnonzero(terminated | truncated):
+            self.returns[run].append(float(self.unfinished[run]))
+            self.unfinished[run] = 0
+        if learning:
+            size, shape = len(self.replay), (settings.batch, actions.shape[1])
+            places = np.stack([draw.integers(size, size=settings.batch) for draw in self.draws])
+            noise = np.stack([draw.standard_normal(shape, np.float32) for draw in self.draws])
+            device = self.agent.device
+            self.agent.update(
+                self.replay.batch(torch.from_numpy(places).to(device)), torch.from_numpy(noise).to(device)
+            )
+        self.steps += 1
+
+    def _actions(self) -> np.ndarray:
+        """What each run does now, [run, a]: anything at first, then the actor's choice with noise."""
+        settings, bound = self.agent.settings, self.environments.bound
+        if self.steps < settings.random_steps:
+            return np.stack([draw.uniform(-bound, bound).astype(np.float32) for draw in self.draws])
+        noise = np.stack([draw.standard_normal(len(bound), np.float32) for draw in self.draws])
+        actions = self.agent.act(self.environments.observations[:, None])[:, 0]
+        return np.clip(actions + settings.exploration_noise * bound * noise, -bound, bound)
+
+    def save(self, folder: Path) -> None:
+        """Keep everything in a folder: `replay.log` grows by the new transitions, `state.pt` is replaced as a whole.
+
+        What the log holds beyond the steps that `state.pt` knows of is ignored by `load`, so a session may be killed
+        at any moment. The log keeps all transitions, also those that the buffer has no place for any more.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        first = max(self.logged, self.steps - len(self.replay))
+        with (folder / LOG).open("r+b" if self.logged else "wb") as file:
+            file.seek(first * self._row_bytes())
+            file.write(self.replay.since(first).contiguous().numpy().tobytes())
+            file.flush()
+            os.fsync(file.fileno())
+        self.logged = self.steps
+        content = {
+            "identity": self.identity(),
+            "agent": self.agent.state_dict(),
+            "environments": self.environments.state_dict(),
+            "draws": [draw.bit_generator.state for draw in self.draws],
+            "steps": self.steps,
+            "returns": self.returns,
+            "unfinished": self.unfinished.tolist(),
+        }
+        part = folder / f"{STATE}.{os.getpid()}.part"
+        torch.save(content, part)
+        part.replace(folder / STATE)
+
+    def load(self, folder: Path) -> None:
+        """Go on from where `save` was called; on a CPU with as many threads, bit for bit.
+
+        Raises:
+            BadInput: another environment, other seeds, settings or shapes, or a log that is too short.
+        """
+        content = torch.load(folder / STATE, map_location="cpu", weights_only=True)
+        if content["identity"] != (identity := self.identity()):
+            differ = [name for name in identity if content["identity"].get(name) != identity[name]]
+            raise BadInput(f"{folder} is a session with other {', '.join(differ)}: move it away to start anew")
+        kept = min(content["steps"], self.replay.rows.shape[1])
+        first = content["steps"] - kept
+        shape = (kept, len(self.seeds), self.replay.rows.shape[2])
+        rows = np.fromfile(folder / LOG, np.float32, int(np.prod(shape)), offset=first * self._row_bytes())
+        if len(rows) != np.prod(shape):
+            raise BadInput(f"{folder / LOG} ends before step {content['steps']}: move {folder} away to start anew")
+        self.replay.load(torch.from_numpy(rows.reshape(shape)), content["steps"])
+        self.agent.load_state_dict(content["agent"])
+        self.environments.load_state_dict(content["environments"])
+        for draw, state in zip(self.draws, content["draws"], strict=True):
+            draw.bit_generator.state = state
+        self.steps = self.logged = content["steps"]
+        self.returns, self.unfinished = content["returns"], np.array(content["unfinished"])
+
+    def identity(self) -> dict:
+        """What must be the same when a session goes on."""
+        shapes = {name: list(tensor.shape) for name, tensor in self.agent.networks.state_dict().items()}
+        settings = {**asdict(self.agent.settings), "hidden": list(self.agent.settings.hidden)}
+        return {"environment": self.environments.name, "seeds": self.seeds, "settings": settings, "networks": shapes}
+
+    def _row_bytes(self) -> int:
+        return 4 * len(self.seeds) * self.replay.rows.shape[2]
+
+
+def start(env: str, seeds: Sequence[int], settings: Settings, device: str = "cpu") -> Trainer:
+    """A stack of runs at its beginning, one a seed; what a run will become depends on its seed alone."""
+    environments = Environments(env, [seed_of(seed, 2) for seed in seeds])
+    stack = networks(environments.observations.shape[1], environments.bound, seeds, settings).to(device)
+    return Trainer(Agent(stack, settings), environments, seeds)
+
+
+def train(
+    trainer: Trainer,
+    steps: int,
+    every_step: Callable[[Trainer], None] = lambda trainer: None,
+    folder: Path | None = None,
+    save_seconds: float = 120.0,
+    progress: bool = False,
+) -> None:
+    """Train a stack until it has done so many steps.
+
+    Args:
+        every_step: called after each step; may evaluate, prune, or raise to stop.
+        folder: where to keep the session. When it holds one, training goes on from there.
+        save_seconds: save at most this often; also after the last step, and when `every_step` raises.
+        progress: show a progress bar of steps, with the latest training returns.
+    """
+    if folder is not None and (folder / STATE).exists():
+        trainer.load(folder)
+    saved = monotonic()
+    with tqdm(initial=trainer.steps, total=steps, unit="step", disable=not progress) as bar:
+        while trainer.steps < steps:
+            trainer.step()
+            keep = folder is not None and (trainer.steps == steps or monotonic() - saved >= save_seconds)
+            try:
+                every_step(trainer)
+            except BaseException:
+                keep = folder is not None
+                raise
+            finally:
+                if keep:
+                    trainer.save(folder)
+                    saved = monotonic()
+            bar.update()
+            if progress and all(trainer.returns):
+                latest = np.mean([returns[-1] for returns in trainer.returns])
+                bar.set_postfix_str(f"return {latest:.0f}", refresh=False)

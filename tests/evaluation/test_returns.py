@@ -1,0 +1,111 @@
+"""Laws of what is measured on returns: robust means with their intervals, measures paired by seed."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from lib.errors import BadInput
+from lib.evaluation import returns
+
+
+def test_the_interquartile_mean_leaves_a_quarter_out_at_each_end():
+    found = returns.interquartile_mean({"a": [0, 1, 2, 3], "b": [4, 5, 6, 1000]})
+    assert found.value == (2 + 3 + 4 + 5) / 4
+    assert found.seeds == 4
+    assert returns.interquartile_mean({"a": [-1000, 10, 20], "b": [30, 40]}).value == 20  # one of five at each end
+    draw = np.random.default_rng(1).normal(size=(3, 7))
+    found = returns.interquartile_mean(dict(enumerate(draw)))
+    assert found.value == pytest.approx(stats.trim_mean(draw.ravel(), 0.25), rel=1e-12)
+    middle = np.sort(draw.ravel())[5:-5]  # a quarter of 21 is 5
+    assert found.value == pytest.approx(middle.mean(), rel=1e-12)
+    assert found.low < found.value < found.high
+
+
+def test_one_failed_run_moves_the_mean_but_not_the_interquartile_mean():
+    scores = {"a": [100.0, 101, 102, 103, 104], "b": [90.0, 91, 92, 93, 94]}
+    broken = scores | {"b": [90.0, 91, 92, 93, -1e6]}
+    assert abs(returns.interquartile_mean(broken).value - returns.interquartile_mean(scores).value) < 2
+
+
+def test_the_bootstrap_draws_each_task_by_itself():
+    # two tasks far apart without spread within: whatever is drawn, each gives its own scores, and nothing varies
+    apart = returns.interquartile_mean({"easy": [100.0] * 4, "hard": [0.0] * 4})
+    assert (apart.low, apart.value, apart.high) == (50, 50, 50)
+    # the same eight numbers as one task would vary
+    mixed = returns.interquartile_mean({"all": [100.0] * 4 + [0.0] * 4})
+    assert mixed.low < 20 < 80 < mixed.high
+
+
+def test_the_interval_is_that_of_the_bootstraps_definition():
+    scores = {"a": [1.0, 4, 6, 9, 13], "b": [3.0, 5, 5, 8, 20, 2]}
+    draw, values = np.random.default_rng(7), []
+    for _ in range(4000):
+        drawn = [x for runs in scores.values() for x in draw.choice(runs, len(runs))]
+        values.append(np.sort(drawn)[2:-2].mean())
+    found = returns.interquartile_mean(scores, confidence=0.9)
+    assert [found.low, found.high] == pytest.approx(np.percentile(values, [5, 95]).tolist(), abs=0.15)
+    assert returns.interquartile_mean(scores, confidence=0.9) == found  # no clock, no chance
+
+
+def test_scores_that_are_none_are_refused():
+    for wrong in ({}, {"a": []}, {"a": [[1.0, 2.0]]}):
+        with pytest.raises(BadInput, match="a list of scores for each task, one a run"):
+            returns.interquartile_mean(wrong)
+    with pytest.raises(BadInput, match="finite scores"):
+        returns.interquartile_mean({"a": [1.0, float("nan")]})
+
+
+# --- measures for claims
+
+RUNS = pd.DataFrame(
+    [
+        ("recorded", "hopper", "bc", "dense", 0.0, 0, 10, 3000.0, 93.0),
+        ("recorded", "hopper", "bc", "dense", 0.0, 0, 20, 2000.0, 62.0),
+        ("recorded", "hopper", "bc", "dense", 0.0, 1, 20, 1000.0, 31.0),
+        ("recorded", "hopper", "bc", "snip", 0.95, 0, 20, 1500.0, 46.0),
+        ("recorded", "hopper", "bc", "snip", 0.95, 0, 10, 9000.0, 280.0),
+        ("recorded", "hopper", "bc", "snip", 0.95, 1, 20, 1100.0, 34.0),
+        ("recorded", "hopper", "bc", "snip", 0.95, 2, 20, 1100.0, 34.0),
+        ("recorded", "hopper", "bc", "snip", 0.99, 0, 20, 10.0, 1.0),
+        ("recorded", "hopper", "bc", "random", 0.95, 0, 20, 200.0, 6.0),
+        ("recorded", "hopper", "bcq", "snip", 0.95, 0, 20, 7.0, 0.0),
+        ("recorded", "walker2d", "bc", "dense", 0.0, 0, 20, 4000.0, 87.0),
+        ("recorded", "walker2d", "bc", "snip", 0.95, 0, 20, 1000.0, 21.0),
+        ("d4rl", "walker2d", "bc", "dense", 0.0, 0, 20, 4000.0, 87.0),
+        ("d4rl", "walker2d", "bc", "snip", 0.95, 0, 20, 4400.0, 96.0),
+    ],
+    columns=["data", "env", "algorithm", "pruner", "sparsity", "seed", "step", "return", "normalised_return"],
+)
+
+
+def test_the_last_evaluation_counts_never_the_best():
+    last = returns.last(RUNS)
+    assert len(last) == 12
+    assert 9000 not in set(last["return"])
+
+
+def test_kept_is_the_last_return_over_the_same_seeds_dense_one():
+    assert returns.kept_return(RUNS, "bc", "snip", 0.95) == {
+        "d4rl/walker2d": {0: 1.1},
+        "recorded/hopper": {0: 0.75, 1: 1.1},  # seed 2 has no dense run
+        "recorded/walker2d": {0: 0.25},
+    }
+    assert returns.kept_return(RUNS, "bc", "snip", 0.95, envs=["hopper"]) == {"recorded/hopper": {0: 0.75, 1: 1.1}}
+    assert returns.kept_return(RUNS, "bc", "snip", 0.99) == {"recorded/hopper": {0: 0.005}}
+    assert returns.kept_return(RUNS, "bcq", "snip", 0.95) == {}  # no dense run yet
+    assert returns.kept_return(RUNS, "bc", "grasp", 0.95) == {}
+
+
+def test_differences_are_in_points_against_the_dense_or_another_pruner():
+    assert returns.difference(RUNS, "bc", "snip", 0.95, envs=["hopper"]) == {"recorded/hopper": {0: -16.0, 1: 3.0}}
+    assert returns.difference(RUNS, "bc", "snip", 0.95, against="random") == {"recorded/hopper": {0: 40.0}}
+
+
+def test_a_share_of_nothing_and_doubled_runs_are_refused():
+    poor = RUNS.assign(**{"return": RUNS["return"].where(RUNS.pruner != "dense", -5.0)})
+    with pytest.raises(BadInput, match=r"the dense bc earns -5 on d4rl/walker2d/0; compare points with `difference`"):
+        returns.kept_return(poor, "bc", "snip", 0.95)
+    doubled = pd.concat([RUNS, RUNS.iloc[[1]].assign(sparsity=0.1)])
+    with pytest.raises(BadInput, match=r"several runs of a seed are {'algorithm': 'bc', 'pruner': 'dense'}"):
+        returns.kept_return(doubled, "bc", "snip", 0.95)

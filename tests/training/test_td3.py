@@ -1,0 +1,341 @@
+"""Laws of TD3: one update written out, runs that do not know their stack, no step across episodes, exact resumption."""
+
+import copy
+from dataclasses import replace
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from lib import pruners
+from lib.errors import BadInput
+from lib.models.mlp import plain
+from lib.training import td3
+from lib.training.environments import Environments
+
+SMALL = td3.Settings(hidden=(8, 8), batch=16, random_steps=30, buffer=70, learning_rate=1e-3)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+class Clock(gym.Env):
+    """Observes [episode % 4, step] and is paid the step; every second episode ends at step 3, others are cut at 5."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    action_space = gym.spaces.Box(-2, 2, (1,), np.float32)
+    episode = -1
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.episode, self.time = self.episode + 1, 0
+        return self.seen(), {}
+
+    def step(self, action):
+        assert abs(action[0]) <= 2
+        self.time += 1
+        return self.seen(), float(self.time), self.episode % 2 == 0 and self.time == 3, False, {}
+
+    def seen(self):
+        return np.array([self.episode % 4, self.time])
+
+
+class Aim(gym.Env):
+    """One step an episode: the closer the action is to minus half of what is seen, the better."""
+
+    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.seen = self.np_random.uniform(-1, 1, 1).astype(np.float32)
+        return self.seen, {}
+
+    def step(self, action):
+        return self.seen, -float((action[0] + self.seen[0] / 2) ** 2), True, False, {}
+
+
+class Broken(Clock):
+    """Gives no number at the second step."""
+
+    what = "reward"
+
+    def step(self, action):
+        seen, reward, *rest = super().step(action)
+        wrong = self.time == 2
+        return (
+            (seen * np.nan, reward, *rest) if wrong and self.what != "reward" else (seen, np.nan if wrong else 0, *rest)
+        )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def games():
+    limits = {"Clock": (Clock, 5), "Aim": (Aim, None), "Broken": (Broken, 5)}
+    for name, (kind, steps) in limits.items():
+        gym.register(f"{name}-v0", kind, max_episode_steps=steps, disable_env_checker=True)
+    yield
+    for name in limits:
+        del gym.registry[f"{name}-v0"]
+
+
+def trainer(env="Clock-v0", seeds=(0,), settings=SMALL):
+    return td3.start(env, seeds, settings)
+
+
+def equal(one, run, other, place):
+    """Whether a run of one trainer is a run of another in all that was learned, seen and earned."""
+    tensors = [
+        (a[run], b[place])
+        for mine, theirs in ((one.agent.networks, other.agent.networks), (one.agent.targets, other.agent.targets))
+        for a, b in zip(mine.parameters(), theirs.parameters(), strict=True)
+    ]
+    tensors.append((one.replay.rows[run], other.replay.rows[place]))
+    return one.returns[run] == other.returns[place] and all(torch.equal(a, b) for a, b in tensors)
+
+
+# One update
+
+
+def test_updates_are_those_of_the_paper_written_with_plain_networks_in_float64():
+    settings = replace(SMALL, policy_noise=0.4, noise_clip=0.3, tau=0.1, discount=0.9, delay=3)
+    bound, seeds = np.array([1.0, 2.0], np.float32), [5, 6]
+    agent = td3.Agent(td3.networks(3, bound, seeds, settings).double(), settings)
+    alone = [
+        {
+            name: plain(net, run)
+            for name, net in (("actor", agent.networks["actor"]), *zip("12", agent.networks["critics"], strict=True))
+        }
+        for run in range(2)
+    ]
+    targets = copy.deepcopy(alone)
+    critic_steps = [torch.optim.Adam([*n["1"].parameters(), *n["2"].parameters()], 1e-3) for n in alone]
+    actor_steps = [torch.optim.Adam(n["actor"].parameters(), 1e-3) for n in alone]
+    draw = torch.Generator().manual_seed(0)
+
+    def random(*shape):
+        return torch.randn(*shape, generator=draw, dtype=torch.float64)
+
+    for step in range(1, 8):
+        ended = (random(2, 16, 1) > 0).double()
+        batch = td3.Batch(random(2, 16, 3), random(2, 16, 2), 5 * random(2, 16, 1), random(2, 16, 3), ended)
+        noise = random(2, 16, 2)
+        agent.update(batch, noise)
+        for run, (nets, old) in enumerate(zip(alone, targets, strict=True)):
+            seen, actions, rewards, following, terminated = (tensor[run] for tensor in batch)
+            limit = torch.tensor([1.0, 2.0])
+            with torch.no_grad():
+                shift = torch.minimum(torch.maximum(0.4 * noise[run] * limit, -0.3 * limit), 0.3 * limit)
+                chosen = torch.minimum(torch.maximum(old["actor"](following) + shift, -limit), limit)
+                pair = torch.cat([following, chosen], 1)
+                goal = rewards + 0.9 * (1 - terminated) * torch.minimum(old["1"](pair), old["2"](pair))
+            pair = torch.cat([seen, actions], 1)
+            critic_steps[run].zero_grad()
+            sum(nn.functional.mse_loss(nets[k](pair), goal) for k in "12").backward()
+            critic_steps[run].step()
+            if step % 3 == 0:
+                actor_steps[run].zero_grad()
+                (-nets["1"](torch.cat([seen, nets["actor"](seen)], 1)).mean()).backward()
+                actor_steps[run].step()
+                for name in nets:
+                    for new, kept in zip(nets[name].parameters(), old[name].parameters(), strict=True):
+                        kept.data = 0.1 * new.data + 0.9 * kept.data
+    for mine, theirs in ((agent.networks, alone), (agent.targets, targets)):
+        for run, nets in enumerate(theirs):
+            expected = [p for name in ("actor", "1", "2") for p in nets[name].parameters()]
+            for found, wanted in zip(mine.parameters(), expected, strict=True):
+                torch.testing.assert_close(found[run], wanted, rtol=0, atol=1e-10)
+
+
+def test_masks_attached_in_training_hold_and_the_targets_still_follow():
+    one = trainer("Hopper-v4", settings=replace(SMALL, random_steps=10))
+    td3.train(one, 15)
+    agent = one.agent
+    name = "actor.layers.1.weight"
+    mask = torch.rand(1, 8, 8, generator=torch.Generator().manual_seed(0)) > 0.5
+    pruners.attach(agent.networks, {name: mask})
+    layers = [nets["actor"].layers[1] for nets in (agent.networks, agent.targets)]
+    before = layers[1].weight.clone()
+    td3.train(one, 17)  # one step of the actor
+    weight = layers[0].weight
+    assert torch.equal(weight != 0, mask)
+    assert not torch.equal(layers[1].weight, before)
+    torch.testing.assert_close(layers[1].weight, before.lerp(layers[0].parametrizations.weight.original, 0.005))
+
+
+def test_it_learns_to_aim():
+    one = trainer("Aim-v0", (0, 1), td3.Settings(hidden=(32, 32), batch=64, random_steps=100, learning_rate=3e-3))
+    td3.train(one, 500)
+    seen = np.tile(np.linspace(-1, 1, 21, dtype=np.float32)[:, None], (2, 1, 1))
+    assert np.abs(one.agent.act(seen) + seen / 2).mean((1, 2)).max() < 0.1  # chance: 0.3 or more
+
+
+# Steps
+
+
+def test_no_transition_crosses_an_episode_and_only_true_ends_are_terminal():
+    one = trainer()
+    td3.train(one, 16)
+    seen, actions, rewards, following, terminated = one.replay.batch(torch.arange(16)[None])
+    episodes = [(0, 3), (1, 5), (2, 3), (3, 5)]  # number, length
+    expected = [(k, step) for k, length in episodes for step in range(length)]
+    assert seen[0].tolist() == [[k, step] for k, step in expected]
+    assert following[0].tolist() == [[k, step + 1] for k, step in expected]
+    assert rewards[0, :, 0].tolist() == [step + 1 for _, step in expected]
+    assert terminated[0, :, 0].nonzero().ravel().tolist() == [2, 10]
+    assert one.returns == [[6, 15, 6, 15]]
+    assert actions.abs().max() <= 2
+
+
+def test_random_steps_fill_the_bounds_and_learning_starts_after_them():
+    one = trainer(settings=replace(SMALL, buffer=1000, random_steps=400))
+    before = copy.deepcopy(one.agent.networks.state_dict())
+    td3.train(one, 400)
+    actions = one.replay.batch(torch.arange(400)[None]).actions
+    assert actions.min() < -1.9
+    assert actions.max() > 1.9
+    assert actions.mean().abs() < 0.2
+    after = one.agent.networks.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    one.step()
+    assert one.agent.updates == 1
+
+
+def test_after_them_the_actor_acts_with_noise_in_proportion_to_the_bound():
+    settings = replace(SMALL, buffer=1000, random_steps=1, learning_rate=1e-12, exploration_noise=0.1)
+    one = trainer(settings=settings)
+    td3.train(one, 300)
+    seen, actions, *_ = one.replay.batch(torch.arange(1, 300)[None])
+    noise = actions[0].numpy() - one.agent.act(seen.numpy())[0]
+    assert noise.std() == pytest.approx(0.2, rel=0.1)  # the bound is 2
+    assert abs(noise.mean()) < 0.03
+
+
+def test_each_run_draws_its_batches_from_all_of_its_buffer(monkeypatch):
+    one = trainer(seeds=(0, 1), settings=replace(SMALL, batch=256, buffer=16, random_steps=16))
+    drawn = []
+    monkeypatch.setattr(one.agent, "update", lambda *given: drawn.append(given))
+    td3.train(one, 17)
+    ((batch, noise),) = drawn
+    rows = [{tuple(row) for row in rows.tolist()} for rows in torch.cat(batch, 2)]
+    assert rows == [{tuple(row) for row in kept.tolist()} for kept in one.replay.rows]
+    assert not torch.equal(batch.observations[0], batch.observations[1])  # in another order
+    assert noise.shape == (2, 256, 1)
+    assert noise.std((1, 2)).tolist() == pytest.approx([1, 1], abs=0.15)
+
+
+def test_the_buffer_keeps_the_latest():
+    replay = td3.Replay(2, 3, (1, 1))
+    for i in range(5):
+        replay.add(torch.tensor([[i, 10 * i], [-i, 0]], dtype=torch.float32))
+        assert len(replay) == min(i + 1, 3)
+    first, second = replay.rows[:, :, :1], replay.rows[:, :, 1:]
+    assert first.squeeze(2).tolist() == [[3, 4, 2], [-3, -4, -2]]
+    assert second[0].ravel().tolist() == [30, 40, 20]
+    assert replay.since(3)[:, 0, 0].tolist() == [3, 4]
+
+
+def test_a_run_does_not_depend_on_its_stack():
+    settings = replace(SMALL, hidden=(17, 16))  # sizes that fill no vector register
+    stack = trainer("Hopper-v4", (3, 1, 2), settings)
+    td3.train(stack, 90)
+    for place, seed in enumerate((3, 1, 2)):
+        alone = trainer("Hopper-v4", (seed,), settings)
+        td3.train(alone, 90)
+        assert equal(alone, 0, stack, place)
+    assert not torch.equal(stack.replay.rows[0], stack.replay.rows[1])
+
+
+# Stopping and going on
+
+
+@pytest.mark.parametrize("env", ["HalfCheetah-v4", "Walker2d-v4", "Humanoid-v4"])
+def test_environments_go_on_bit_for_bit_over_the_end_of_an_episode(env):
+    one, other = Environments(env, [0, 1]), Environments(env, [2, 3])
+    draw, ends = np.random.default_rng(0), 0
+
+    def actions():
+        return draw.uniform(-one.bound, one.bound, (2, len(one.bound))).astype(np.float32)
+
+    for _ in range(990 if env == "HalfCheetah-v4" else 12):
+        one.step(actions())
+    other.load_state_dict(one.state_dict())
+    assert np.array_equal(one.observations, other.observations)
+    for _ in range(60):
+        chosen = actions()
+        found, expected = other.step(chosen), one.step(chosen)
+        assert all(np.array_equal(*pair) for pair in zip(found, expected, strict=True))
+        assert np.array_equal(one.observations, other.observations)
+        ends += (expected[2] | expected[3]).sum()
+    assert ends >= 2
+
+
+@pytest.mark.parametrize("env", ["Hopper-v4", "HalfCheetah-v4"])
+def test_a_stopped_session_goes_on_bit_for_bit(env, tmp_path):
+    whole = trainer(env, (0, 1))
+    td3.train(whole, 150)
+
+    def stop(now):
+        if now.steps == 131:
+            raise InterruptedError
+
+    first = trainer(env, (0, 1))
+    td3.train(first, 20, folder=tmp_path)  # before learning
+    second = trainer(env, (0, 1))
+    with pytest.raises(InterruptedError):
+        td3.train(second, 150, stop, tmp_path)  # the buffer of 70 has gone round
+    with (tmp_path / td3.LOG).open("ab") as log:
+        log.write(b"of a session that was killed while it wrote")
+    third = trainer(env, (0, 1))
+    td3.train(third, 150, folder=tmp_path, save_seconds=0)
+    assert third.steps == 150
+    assert all(equal(whole, run, third, run) for run in (0, 1))
+
+
+def test_another_session_is_refused(tmp_path):
+    td3.train(trainer("Hopper-v4"), 5, folder=tmp_path)
+    for other in (trainer("Hopper-v4", (1,)), trainer("Hopper-v4", settings=replace(SMALL, tau=0.1))):
+        with pytest.raises(BadInput, match=r"is a session with other (seeds|settings): move it away"):
+            td3.train(other, 9, folder=tmp_path)
+    log = tmp_path / td3.LOG
+    log.write_bytes(log.read_bytes()[:-1])
+    with pytest.raises(BadInput, match=r"replay.log ends before step 5"):
+        td3.train(trainer("Hopper-v4"), 9, folder=tmp_path)
+    with pytest.raises(BadInput, match="Aim-v0: only MuJoCo environments can be kept"):
+        td3.train(trainer("Aim-v0"), 5, folder=tmp_path / "other")
+
+
+# Bad input
+
+
+@pytest.mark.parametrize("what", ["reward", "observation"])
+def test_numbers_that_are_none_are_refused(what, monkeypatch):
+    monkeypatch.setattr(Broken, "what", what)
+    with pytest.raises(BadInput, match=f"Broken-v0 gave an? {what} that is not finite"):
+        td3.train(trainer("Broken-v0"), 5)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"batch": 0}, "batch=0 must be at least 1"),
+        ({"tau": 0.0}, r"tau=0.0 must lie in \(0, 1\]"),
+        ({"policy_noise": -1.0}, "policy_noise=-1.0 must not be negative"),
+    ],
+)
+def test_bad_settings_are_refused(change, line):
+    with pytest.raises(BadInput, match=f"td3: {line}"):
+        td3.Settings(**change)
+
+
+def test_unknown_and_unfit_environments_are_refused():
+    with pytest.raises(BadInput, match="no environment called 'Hoper-v4'"):
+        Environments("Hoper-v4", [0])
+    with pytest.raises(BadInput, match="CartPole-v1: observations and actions must be vectors of numbers"):
+        Environments("CartPole-v1", [0])
