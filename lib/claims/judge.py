@@ -10,12 +10,19 @@ import pandas as pd
 from lib import paths
 from lib.claims.papers import Claim, Paper
 from lib.errors import BadInput
-from lib.evaluation import accuracy, layers, memory, products
+from lib.evaluation import accuracy, files, layers, memory, products, returns
 from lib.evaluation.statistics import NOT_RUN, Interval, in_words, interval, together, verdict
 from lib.results import read_claims
 from lib.settings import SCALES
 
-MEASURES = {"accuracy": accuracy, "layers": layers, "memory": memory, "products": products}
+MEASURES = {
+    "accuracy": accuracy,
+    "files": files,
+    "layers": layers,
+    "memory": memory,
+    "products": products,
+    "returns": returns,
+}
 COLUMNS = ["id", "paper", "where", "says", "printed", "measured", "low", "high", "seeds", "data", "verdict", "why"]
 
 

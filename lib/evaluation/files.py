@@ -129,6 +129,21 @@ def megabytes(network: str, form: str, sparsity: float = 0.0) -> float:
     return FORMATS[form](pruned(networks[network], sparsity)) / 1e6
 
 
+def worst_gap(form: str, sparsity: float, printed: Mapping[str, float]) -> float:
+    """The largest relative difference, in percent, between files and the sizes printed for them.
+
+    Args:
+        printed: {network: megabytes}.
+    """
+    return max(100 * abs(megabytes(network, form, sparsity) / size - 1) for network, size in printed.items())
+
+
+def times_smaller(form: str, sparsity: float) -> float:
+    """How many times smaller than their dense files the pruned networks are, all of BCQ's together."""
+    sizes = [(megabytes(name, "dense"), megabytes(name, form, sparsity)) for name in bcq_networks()]
+    return sum(dense for dense, _ in sizes) / sum(small for _, small in sizes)
+
+
 def table(sparsities: Sequence[float], formats: Sequence[str] = tuple(FORMATS)) -> pd.DataFrame:
     """Table 1 and figure 4: columns network, format, sparsity, megabytes (1e6 bytes)."""
     rows = []

@@ -27,11 +27,11 @@ from torch.nn import functional as F
 from lib import pruners
 from lib.data import vision
 from lib.errors import BadInput
-from lib.evaluation.sizes import flops
 from lib.jobs import Job
 from lib.models import lenet, resnet
 from lib.training.examples import Examples
-from lib.training.supervised import Training, accuracy, seed_of, train
+from lib.training.supervised import Training, accuracy, seed_of
+from lib.training.variants import Variants
 
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "lenet5": lenet.lenet5,
@@ -100,47 +100,31 @@ def run(configuration: dict, job: Job) -> list[dict]:
     seed, settings = configuration["seed"], Training(**configuration["training"])
     examples = Examples.of(vision.load(configuration["data"]), job.device)
     build = NETWORKS[configuration["network"]]
-    rows: list[dict] = []
-
-    def record(variant: str, model: nn.Module, accuracies: list[float], first: int) -> None:
-        """The rows of consecutive epochs; masks do not change within a session, so sizes are the same in all."""
-        key = {"data": configuration["data"], "network": configuration["network"], "variant": variant, "seed": seed}
-        sizes = {"sparsity": pruners.sparsity(model), "flops": flops(model, examples.shape)}
-        rows.extend({**key, "epoch": first + i, "accuracy": a, **sizes} for i, a in enumerate(accuracies))
-
-    def session(variant: str, model: nn.Module, number: int, before: int) -> None:
-        state = None if job.folder is None else job.folder / f"{variant}.pt"
-        history = train(model, examples, settings, seed, number, state, advance=lambda: job.advance(variant))
-        record(variant, model, [row["accuracy"] for row in history], before + 1)
-
-    def again(variant: str, masks: dict[str, Tensor]) -> None:
-        model = copy.deepcopy(dense)
-        pruners.attach(model, masks)
-        session(variant, model, number=1, before=settings.epochs)
+    key = {name: configuration[name] for name in KEYS}
+    variants = Variants(key, examples, settings, seed, job)
 
     torch.manual_seed(seed_of(seed))
-    dense = build()
-    session("dense", dense, number=0, before=0)
+    dense = variants.session("dense", build(), number=0, before=0)
 
     eligible = [rule.name for rule in pruners.layer_rule(dense) if rule.pruned]
     magnitude = pruners.magnitude(dense).only(eligible)
     masks = pruners.n_of_m(magnitude, 2, 4)
     pruned = copy.deepcopy(dense)
     pruners.attach(pruned, masks)
-    record("pruned", pruned, [accuracy(pruned, examples, settings.precision)], settings.epochs)
+    variants.record("pruned", pruned, [accuracy(pruned, examples, settings.precision)], settings.epochs)
 
-    again("retrained", masks)
-    again("dense_twice", {})
+    variants.again("retrained", dense, masks)
+    variants.again("dense_twice", dense, {})
     if configuration["controls"]:
         torch.manual_seed(seed_of(seed, 1))
         fresh = build()
         pruners.attach(fresh, masks)
-        session("fresh", fresh, number=1, before=0)
-        again("unstructured", pruners.unstructured(magnitude, 0.5))
-        again("random", pruners.n_of_m(pruners.random(dense, seed).only(eligible), 2, 4))
+        variants.session("fresh", fresh, number=1, before=0)
+        variants.again("unstructured", dense, pruners.unstructured(magnitude, 0.5))
+        variants.again("random", dense, pruners.n_of_m(pruners.random(dense, seed).only(eligible), 2, 4))
         gradient = pruners.snip(dense, lambda model: training_loss(model, examples, seed))
-        again("gradient", pruners.n_of_m(gradient.only(eligible), 2, 4))
-    return rows
+        variants.again("gradient", dense, pruners.n_of_m(gradient.only(eligible), 2, 4))
+    return variants.rows
 
 
 def training_loss(model: nn.Module, examples: Examples, seed: int) -> Tensor:

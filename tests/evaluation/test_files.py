@@ -94,3 +94,17 @@ def test_an_unknown_network_or_format_is_refused():
     for wrong in (("agent", "coo"), ("actor", "csc")):
         with pytest.raises(BadInput, match=f"{wrong[0]} as {wrong[1]}: known are actor, critic, vae, as dense, coo"):
             files.megabytes(*wrong)
+
+
+def test_the_worst_gap_is_that_of_the_network_which_is_farthest_off():
+    """The actor's file is compared with itself and with one 1.25 times as large: 20 % off."""
+    actor, critic = (files.megabytes(name, "dense") for name in ("actor", "critic"))
+    assert files.worst_gap("dense", 0.0, {"actor": actor, "critic": critic}) == 0
+    assert files.worst_gap("dense", 0.0, {"actor": 1.25 * actor, "critic": critic}) == pytest.approx(20)
+    assert files.worst_gap("dense", 0.0, {"actor": actor / 1.25}) == pytest.approx(25)
+
+
+def test_all_networks_together_are_so_many_times_smaller():
+    assert files.times_smaller("dense", 0.95) == 1
+    assert files.times_smaller("coo", 0.0) < 0.21  # an index for every weight: five times as large
+    assert files.times_smaller("packed", 0.95) > files.times_smaller("coo", 0.95) > 3

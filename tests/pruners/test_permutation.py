@@ -1,5 +1,6 @@
 """The search for a column order: what it says it keeps is kept, it is optimal where that can be checked."""
 
+from functools import partial
 from itertools import combinations
 
 import pytest
@@ -66,16 +67,41 @@ def test_an_order_is_a_permutation_and_beats_every_random_one(search):
     assert torch.equal(order, search(weight))
 
 
+def test_what_annealing_finds_in_a_gaussian_matrix():
+    """Exhaustive search of eight columns at a time (NVIDIA's apex) finds 29.68 % in a minute."""
+    weight = gaussian(256, 512)
+    assert efficacy(weight, anneal(weight, 2_000_000)) > 29.7
+
+
 def test_more_proposals_find_more_and_the_seed_decides():
     weight = gaussian(64, 64)
     assert efficacy(weight, anneal(weight, 100_000)) > efficacy(weight, anneal(weight, 1000))
     assert not torch.equal(anneal(weight, 1000, seed=1), anneal(weight, 1000, seed=2))
 
 
+@pytest.mark.parametrize("search", [greedy, partial(anneal, proposals=20_000)], ids=["greedy", "anneal"])
+def test_only_movable_columns_move(search):
+    """Places 0, 1 and 5 are held: four large columns in the first group, of which two may go."""
+    weight = torch.tensor([[9.0, 8.0, 7.0, 6.0, 1.0, 1.0, 1.0, 1.0]]) * torch.ones(3, 1)
+    movable = torch.tensor([False, False, True, True, True, False, True, True])
+    order = search(weight, movable=movable)
+    assert order[~movable].tolist() == [0, 1, 5]
+    assert set(order[:4].tolist()).isdisjoint({2, 3})
+    assert torch.equal(search(weight, movable=torch.zeros(8, dtype=torch.bool)), torch.arange(8))
+
+
+@pytest.mark.parametrize("search", [greedy, partial(anneal, proposals=1000)], ids=["greedy", "anneal"])
+def test_a_matrix_of_zeros_has_no_better_order(search):
+    weight = torch.zeros(4, 16)
+    assert kept(weight[:, search(weight)]) == 0
+
+
 def test_a_time_budget_ends_the_search_with_an_order():
     weight = gaussian(32, 32)
-    order = anneal(weight, 10**9, seconds=0)
+    order = anneal(weight, 10**12, seconds=0.05)
     assert sorted(order.tolist()) == list(range(32))
+    assert kept(weight[:, order]) > kept(weight)
+    assert torch.equal(anneal(weight, seconds=0), torch.arange(32))
 
 
 def test_the_permuted_product_is_the_same_when_the_inputs_are_permuted_too():

@@ -51,6 +51,7 @@ POOLS = _words(
     AdaptiveMaxPool2d Upsample ZeroPad2d"""
 )
 SUMS = _words("mean sum amax amin")
+CONSTANTS = _words("new_zeros new_ones new_full zeros_like ones_like full_like")
 ATTENTION = _words("matmul bmm baddbmm einsum scaled_dot_product_attention")
 
 
@@ -167,7 +168,7 @@ class _Channels:
         """{channel: why it stays}. A channel tied with another of the same layer has no room to move."""
         for source, channels in self.made:
             _, inverse, count = self.roots(channels).unique(return_inverse=True, return_counts=True)
-            self.fix(channels[count[inverse] > 1], f"channels of {source} meet each other in one sum")
+            self.fix(channels[count[inverse] > 1], f"channels of {source} meet each other in one number")
         found: dict[int, str] = {}
         for channel, why in self.reasons.items():
             found.setdefault(self.find(channel), why)
@@ -196,7 +197,7 @@ class _Reader(fx.Interpreter):
         return self._fixed(super().placeholder(target, args, kwargs), "the network's input")
 
     def output(self, target, args, kwargs):
-        for value in _leaves(args, Value):
+        for value in leaves(args, Value):
             self.channels.fix(value.channel, "the network's output")
 
     def get_attr(self, target, args, kwargs):
@@ -212,7 +213,8 @@ class _Reader(fx.Interpreter):
         return self._call(target.__name__, target, args, kwargs)
 
     def call_method(self, target, args, kwargs):
-        return self._call(target, getattr(torch.Tensor, target), args, kwargs)
+        # labels need not lie in memory as the numbers do, so that a view of them may have to be a copy
+        return self._call(target, getattr(torch.Tensor, "reshape" if target == "view" else target), args, kwargs)
 
     def call_module(self, target, args, kwargs):
         module = self.fetch_attr(target)
@@ -224,21 +226,20 @@ class _Reader(fx.Interpreter):
 
     def _call(self, name: str, function: Callable, args: tuple, kwargs: dict):
         """A function or method, or a module whose parameters do not matter."""
-        name, values = name.rstrip("_"), _leaves((args, kwargs), Value)
+        name, values = name.rstrip("_"), leaves((args, kwargs), Value)
         result = function(*_part("numbers", args), **_part("numbers", kwargs))
-        if not _leaves(result, Tensor):
+        if not leaves(result, Tensor):
             return result  # such as a shape
-        if name in MOVES and not _leaves((args[1:], kwargs), Value):  # a computed index could be another next time
+        if name in MOVES and not leaves((args[1:], kwargs), Value):  # a computed index could be another next time
             return _zip(result, *(function(_part(part, args[0]), *args[1:], **kwargs) for part in ("channel", "place")))
-        if isinstance(result, Tensor) and values:
-            if name in ONE_BY_ONE:
-                return self._one_by_one(values, result)
-            if name in POOLS and result.dim() == 4:
-                return self._pooled(values[0], result)
-            dims = args[1] if len(args) > 1 else kwargs.get("dim")
-            if name in SUMS and dims is not None:
-                return self._summed(values[0], result, (dims,) if isinstance(dims, int) else tuple(dims))
-        if name.startswith("new_") or not values:
+        if name in ONE_BY_ONE and values:
+            return self._one_by_one(values, result)
+        if name in POOLS and len(values) == 1 and isinstance(result, Tensor) and result.dim() == 4:
+            return self._pooled(values[0], result)
+        dims = args[1] if len(args) > 1 else kwargs.get("dim")
+        if name in SUMS and len(values) == 1 and dims is not None:
+            return self._summed(values[0], result, (dims,) if isinstance(dims, int) else tuple(dims))
+        if name in CONSTANTS or not values:
             return self._fixed(result, f"it meets a constant ({name})")
         products = "head structure: attention multiplies these channels with each other"
         why = products if name in ATTENTION else f"there is no rule for {name}, so what it touches stays in order"
@@ -274,15 +275,12 @@ class _Reader(fx.Interpreter):
 
     def _summed(self, value: Value, result: Tensor, dims: tuple[int, ...]) -> Value:
         """Numbers along some axes become one: their channels are tied."""
-        sizes = list(value.place.shape)
-        first = value.channel
+        first, sizes = value.channel, [1] * value.channel.dim()
         for axis in dims:
-            first = first.narrow(axis, 0, 1)
+            first, sizes[axis] = first.narrow(axis, 0, 1), first.shape[axis]
         self.channels.tie(value.channel, first)
-        random = self._random(
-            [size if axis in dims or axis - len(sizes) in dims else 1 for axis, size in enumerate(sizes)]
-        )
-        return Value(result, first.reshape(result.shape), (value.place * random).sum(dims).reshape(result.shape))
+        place = (value.place * self._random(sizes)).sum(dims)
+        return Value(result, first.reshape(result.shape), place.reshape(result.shape))
 
     def _pooled(self, value: Value, result: Tensor) -> Value:
         """Each image of a channel becomes another image."""
@@ -372,7 +370,7 @@ LAYERS = {
 }
 
 
-def _leaves(tree: Any, kind: type) -> list:
+def leaves(tree: Any, kind: type) -> list:
     """All of one type in nested tuples, lists and dicts."""
     found: list = []
     map_aggregate(tree, lambda leaf: found.append(leaf) if isinstance(leaf, kind) else None)

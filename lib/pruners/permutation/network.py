@@ -16,11 +16,10 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
-from torch.utils._pytree import tree_leaves
 
 from lib.errors import BadInput
 from lib.pruners.layers import as_matrix, layer_rule, prunable
-from lib.pruners.permutation.channels import Axis, Ties, read
+from lib.pruners.permutation.channels import Axis, Ties, leaves, read
 from lib.pruners.permutation.search import anneal, bound, kept
 
 Moves = dict[int, int]  # {channel: the channel that comes to its places}
@@ -54,7 +53,7 @@ def permute(
     """
     masked = [path for path, module in model.named_modules() if parametrize.is_parametrized(module)]
     if masked:
-        raise BadInput(f"{masked[0]} is masked already: permute before pruning")
+        raise BadInput(f"{masked[0]} has a mask or another parametrization: permute before pruning")
     layers = {layer.name: layer.weight.abs().cpu() for layer in prunable(model)}
     chosen = [rule.name for rule in layer_rule(model) if rule.pruned] if only is None else list(only)
     unknown = [name for name in chosen if name not in layers]
@@ -79,7 +78,9 @@ def permute(
     return permuted, pd.DataFrame([_row(name, layers[name], chosen, ties, moves) for name in layers])
 
 
-def _search(layers: dict[str, Tensor], affected: dict[str, Axis], space: list[int], moves: Moves, search) -> Moves:
+def _search(
+    layers: dict[str, Tensor], affected: dict[str, Axis], space: list[int], moves: Moves, search: Callable
+) -> Moves:
     """The moves within one space that keep most in the layers that read it, taken together.
 
     Layers can be stacked when they see the channels in the same groups of four. Where they do not (a channel shuffle
@@ -144,7 +145,7 @@ def _moved(tensor: Tensor, dim: int, axis: Axis, moves: Moves) -> Tensor:
 
 def apply(model: nn.Module, ties: Ties, moves: Moves) -> None:
     """Move everything that belongs to the channels."""
-    tensors = dict([*model.named_parameters(), *model.named_buffers()])
+    tensors = dict([*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)])
     with torch.no_grad():
         for (name, dim), axis in ties.axes.items():
             tensors[name].copy_(_moved(tensors[name], dim, axis, moves))
@@ -154,7 +155,7 @@ def compare(model: nn.Module, permuted: nn.Module, inputs: tuple[Any, ...]) -> N
     """Stop if the permuted network does not compute the same: a rule of `channels` is wrong then."""
     inputs = tuple(x.double() if isinstance(x, Tensor) and x.is_floating_point() else x for x in inputs)
     with torch.no_grad():
-        pair = [tree_leaves(copy.deepcopy(network).double().eval()(*inputs)) for network in (model, permuted)]
+        pair = [leaves(copy.deepcopy(network).double().eval()(*inputs), Tensor) for network in (model, permuted)]
     for expected, found in zip(*pair, strict=True):
         error = float((expected - found).abs().max())
         if not error <= 1e-6 * float(expected.abs().max()):

@@ -96,7 +96,8 @@ def anneal(
 
     Args:
         proposals: swaps that are tried.
-        seconds: stop after this time, in whole chunks of a hundredth of the proposals; None: try them all.
+        seconds: stop after this time even if not all were tried. The temperature falls with the share of the time or
+            of the proposals that is over, whichever is larger. None: try them all.
         movable: bool [C], the columns that may move; None: all.
     """
     if proposals < 100:
@@ -108,15 +109,15 @@ def anneal(
     state = _State(columns)
     scale = float(columns.mean()) * np.sqrt(columns.shape[1])  # a typical swap changes about this much
     rng = np.random.default_rng(seed)
-    began = time.monotonic()
+    some = min(proposals // 100, 100_000)  # at one temperature
     best, best_kept = state.order.copy(), state.total()
-    for chunk in range(100):
-        hot = HOT * scale * COOLING ** (chunk / 100)
-        state.run(free, proposals // 100, hot, COOLING ** (1 / 100), int(rng.integers(2**31)))
+    began, elapsed, done = time.monotonic(), 0.0, 0
+    while done < proposals and (seconds is None or elapsed < seconds):
+        over = max(done / proposals, elapsed / seconds if seconds else 0.0)
+        state.run(free, some, HOT * scale * COOLING**over, int(rng.integers(2**31)))
         if state.total() > best_kept:
             best, best_kept = state.order.copy(), state.total()
-        if seconds is not None and time.monotonic() - began > seconds:
-            break
+        elapsed, done = time.monotonic() - began, done + some
     return torch.from_numpy(best)
 
 
@@ -135,8 +136,8 @@ class _State:
     def total(self) -> float:
         return float(self.value.sum())
 
-    def run(self, free: np.ndarray, proposals: int, hot: float, cooling: float, seed: int) -> None:
-        _loop(free, proposals, hot, cooling, seed, self.columns, self.order, self.first, self.second, self.value)
+    def run(self, free: np.ndarray, proposals: int, temperature: float, seed: int) -> None:
+        _loop(free, proposals, temperature, seed, self.columns, self.order, self.first, self.second, self.value)
 
 
 @numba.njit(fastmath=True)
@@ -169,11 +170,11 @@ def _refresh(group, columns, order, first, second, value):
 
 
 @numba.njit(fastmath=True)
-def _loop(free, proposals, hot, cooling, seed, columns, order, first, second, value):
-    """So many proposals of swaps between free places while the temperature falls from hot to hot times cooling."""
+def _loop(free, proposals, temperature, seed, columns, order, first, second, value):
+    """So many proposals of swaps between free places at one temperature."""
     np.random.seed(seed)
     rows = columns.shape[1]
-    for step in range(proposals):
+    for _ in range(proposals):
         a, b = free[np.random.randint(len(free))], free[np.random.randint(len(free))]
         if a // 4 == b // 4:
             continue
@@ -183,7 +184,6 @@ def _loop(free, proposals, hot, cooling, seed, columns, order, first, second, va
             with_y += max(second[a, row], y[row])
             with_x += max(second[b, row], x[row])
         gain = first[a] + with_y - value[a // 4] + first[b] + with_x - value[b // 4]
-        temperature = hot * cooling ** (step / proposals)
         if gain >= 0 or np.random.random() < np.exp(gain / temperature):
             order[a], order[b] = order[b], order[a]
             _refresh(a // 4, columns, order, first, second, value)
