@@ -35,7 +35,16 @@ VARIANTS = {
     "sparse_permuted": ("2:4, permuted and retrained", GREEN, "^", "-"),
     "sparse_permuted_int8": ("2:4, permuted and retrained, INT8", PINK, "P", "-."),
 }
+# paper 4: direction: (label, colour, marker, line)
+DIRECTIONS = {
+    "dense": ("dense", GREY, "o", "-"),
+    "sparsify": ("sparsified", BLUE, "D", "-"),
+    "expand": ("expanded", ORANGE, "v", "--"),
+    "magnitude": ("neurons cut by magnitude, retrained", GREEN, "^", "-."),
+    "fresh": ("dense, of the sparsified size", PINK, "P", ":"),
+}
 NETWORKS = {
+    "moons_mlp": "MLP",
     "lenet5": "LeNet-5",
     "small_lenet": "small LeNet",
     "resnet20": "ResNet-20",
@@ -101,9 +110,9 @@ def task(data: str, network: str) -> str:
     return f"{NETWORKS[network]} on {DATA[data]}"
 
 
-def variant_style(variant: str) -> dict:
-    """Keyword arguments for a line or points of a variant."""
-    name, colour, marker, line = VARIANTS[variant]
+def variant_style(variant: str, names: Mapping[str, tuple[str, str, str, str]] = VARIANTS) -> dict:
+    """Keyword arguments for a line or points of a variant, or with `names=DIRECTIONS` of a direction."""
+    name, colour, marker, line = names[variant]
     return {"label": name, "color": colour, "marker": marker, "linestyle": line}
 
 

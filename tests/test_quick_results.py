@@ -13,7 +13,13 @@ from lib.sweep.__main__ import PORTABLE
 from lib.sweep.grid import grid, names, run_one
 
 POINTS = 1.0  # accuracy in percent of 500 test digits: five of them may fall on the other side on another processor
-CHEAP = {"two_four_workflow": {"network": "small_lenet", "seed": 0}}
+# columns that follow the weights, and how far they may be off; all others are the same everywhere
+CLOSE = {"accuracy": POINTS, "sparsity": 1e-6, "kept": 0.1}
+CHEAP = {
+    "npn_moons": {"seed": 0},
+    "two_four_networks": {"network": "small_vgg", "seed": 0},
+    "two_four_workflow": {"network": "small_lenet", "seed": 0},
+}
 
 
 def test_every_experiment_is_checked():
@@ -32,11 +38,11 @@ def test_a_configuration_computed_again_gives_the_committed_rows(name: str):
     runs = read_runs(name, "quick")
     mine = [work.identity(row) == work.identity(chosen[0]) for row in runs.to_dict("records")]
     committed = runs[pd.Series(mine)].reset_index(drop=True)
-    exact = [column for column in work.experiment.COLUMNS if column not in ("accuracy", "sparsity")]
+    exact = [column for column in work.experiment.COLUMNS if column not in CLOSE]
     pd.testing.assert_frame_equal(again[exact], committed[exact], check_dtype=False)
-    assert (again.sparsity - committed.sparsity).abs().max() < 1e-6
     last = committed.groupby(list(work.experiment.INDEX[:-1])).epoch.idxmax()
-    assert (again.accuracy - committed.accuracy).abs().loc[last].max() <= POINTS
+    for column in (column for column in CLOSE if column in committed):
+        assert (again[column] - committed[column]).abs().loc[last].max() <= CLOSE[column], column
 
 
 def test_the_committed_rows_are_all_of_the_grid():

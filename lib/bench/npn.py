@@ -1,0 +1,96 @@
+"""What gates cost in training, and what cutting closed ones brings in inference (paper 4).
+
+A training step with ARM has two forward passes instead of one, so three units of work (forward 1, backward 2) become
+four at least. Inference is measured on the architectures that the paper ends with, with the gates cut out; beside it
+stands what their FLOPs promise: the dense network's time, scaled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lib.bench.timing import in_turn
+from lib.models.alexnet import alexnet
+from lib.models.lenet import lenet5
+from lib.pruners import plasticity
+
+COLUMNS = ("network", "implementation", "batch", "ms", "ratio_to_dense")
+CONVOLUTIONS = [f"conv{number}" for number in range(1, 6)]
+NETWORKS = {  # what is gated, where the paper's sparsification ends (tables 1 and 2), and the shape of an example
+    "lenet5": (lenet5, ["conv1", "conv2", "fc1", "fc2"], (7, 9, 109, 30), (1, 28, 28)),
+    "alexnet": (
+        alexnet, [*CONVOLUTIONS, "fc1", "fc2", "fc3"], (89, 161, 131, 91, 57, 92, 299, 3486), (3, 32, 32),
+    ),
+}  # fmt: skip
+
+
+def run(device: str) -> list[dict]:
+    """One row a network, implementation and batch; inference is compared with dense inference."""
+    rows = []
+    for name, (build, layers, ends, shape) in NETWORKS.items():
+        torch.manual_seed(0)
+        dense = build().to(device)
+        gated = plasticity.gated(dense, layers)
+        small = plasticity.gated(dense, layers, start=ends)
+        plasticity.set_k(small, plasticity.INFINITE)
+        hardened = plasticity.harden(small)
+        whole, left = (plasticity.sizes(plasticity.trace(model, shape))["flops"] for model in (gated, small))
+
+        def record(batch: int, times: dict[str, float], against: str, name: str = name) -> None:
+            for key, ms in times.items():
+                row = {"network": name, "implementation": key, "batch": batch, "ms": ms}
+                rows.append(row | {"ratio_to_dense": ms / times[against]})
+
+        for batch in (16, 128):
+            images, labels = torch.randn(batch, *shape, device=device), torch.randint(10, (batch,), device=device)
+            rivals = {"dense": dense_step(dense, images, labels), "gated": gated_step(gated, images, labels)}
+            record(batch, in_turn(rivals), "dense")
+        dense.eval()
+        for batch in (1, 128):
+            images = torch.randn(batch, *shape, device=device)
+            rivals = {"dense inference": inference(dense, images), "hardened inference": inference(hardened, images)}
+            times = in_turn(rivals)
+            times["promised by FLOPs"] = times["dense inference"] * left / whole
+            record(batch, times, "dense inference")
+    return rows
+
+
+def dense_step(model: nn.Module, images: Tensor, labels: Tensor) -> Callable[[], None]:
+    """One training step of the ordinary network."""
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3, fused=True)
+
+    def call() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        F.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+
+    return call
+
+
+def gated_step(model: nn.Module, images: Tensor, labels: Tensor) -> Callable[[], None]:
+    """One training step in stage 2: ARM, the penalty, the update."""
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3, fused=True)
+    draw = torch.Generator().manual_seed(0)
+    lambdas = [1e-9] * len(plasticity.gates_of(model))
+
+    def call() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        plasticity.arm(model, lambda network: F.cross_entropy(network(images), labels), draw)
+        plasticity.penalty(model, lambdas).backward()
+        optimizer.step()
+
+    return call
+
+
+def inference(model: nn.Module, images: Tensor) -> Callable[[], Tensor]:
+    """One forward pass in evaluation mode."""
+
+    def call() -> Tensor:
+        with torch.no_grad():
+            return model(images)
+
+    return call

@@ -1,0 +1,45 @@
+"""Neural plasticity (paper 4): stochastic binary gates on neurons and channels, which a network opens and closes.
+
+    model = plasticity.gated(network, ["conv1", "conv2", "fc1", "fc2"])   # k = 7, all open
+    loss = plasticity.arm(model, lambda model: F.cross_entropy(model(inputs), labels), draw)
+    plasticity.penalty(model, lambdas).backward()                         # what the open gates cost
+    small = plasticity.harden(model)                                      # an ordinary, smaller network
+
+One number k leads through all stages: infinity (5000) trains an ordinary network, 7 or 0.5 lets gates move, 0 is
+dropout. `lib.training.plasticity` is the loop around it.
+"""
+
+from lib.pruners.plasticity.estimators import ESTIMATORS, ar, arm, generators, pathwise, plain
+from lib.pruners.plasticity.expansion import expand, plateaus, wake
+from lib.pruners.plasticity.gates import INFINITE, KINDS, Gated, Gates, gates_of, holding, set_k
+from lib.pruners.plasticity.harden import harden
+from lib.pruners.plasticity.network import architecture, gated, penalty, settled, sizes
+from lib.pruners.plasticity.structure import Layer, live, trace
+
+__all__ = [
+    "ESTIMATORS",
+    "INFINITE",
+    "KINDS",
+    "Gated",
+    "Gates",
+    "Layer",
+    "ar",
+    "architecture",
+    "arm",
+    "expand",
+    "gated",
+    "gates_of",
+    "generators",
+    "harden",
+    "holding",
+    "live",
+    "pathwise",
+    "penalty",
+    "plain",
+    "plateaus",
+    "set_k",
+    "settled",
+    "sizes",
+    "trace",
+    "wake",
+]

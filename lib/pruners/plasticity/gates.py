@@ -1,0 +1,200 @@
+"""Gates: how likely each unit of a layer is open, what is drawn in training, and what is used at test time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from lib.errors import BadInput
+
+INFINITE = 5000.0  # what the paper uses for k = infinity (section 6): sigmoid(k phi) is then exactly 0 or 1
+# The hard concrete distribution's temperature and stretch (Louizos et al. 2018, section 4.1).
+BETA, GAMMA, ZETA = 2 / 3, -0.1, 1.1
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A parametric function g: from phi and k to the probability of an open gate.
+
+    Attributes:
+        probability: g_k(phi), differentiable.
+        chain: d logit(g) / d phi = g' / (g (1 - g)), the factor of equation 7's estimator for this g; 0 where g is 0
+            or 1, because g' is 0 there (equation 16).
+        binary: whether what is drawn is 0 or 1.
+    """
+
+    probability: Callable[[Tensor, float], Tensor]
+    chain: Callable[[Tensor, float], Tensor]
+    binary: bool = True
+
+
+def sigmoid(phi: Tensor, k: float) -> Tensor:
+    """Equation 10: g = 1 / (1 + exp(-k phi))."""
+    return torch.sigmoid(k * phi)
+
+
+def sigmoid_chain(phi: Tensor, k: float) -> Tensor:
+    """k: the logit of equation 10 is k phi."""
+    g = sigmoid(phi, k)
+    return k * ((g > 0) & (g < 1)).to(phi)
+
+
+def hard_sigmoid(phi: Tensor, k: float) -> Tensor:
+    """Equation 11: g = min(1, max(0, k phi / 7 + 0.5)).
+
+    At its ends the slope is 0, the value it has on the flat side.
+    """
+    line = k / 7 * phi + 0.5
+    return torch.where((line > 0) & (line < 1), line, line.detach().clamp(0, 1))
+
+
+def hard_sigmoid_chain(phi: Tensor, k: float) -> Tensor:
+    """(k / 7) / (g (1 - g)), not a constant: equation 7 as printed, without it, is biased for this g."""
+    g = hard_sigmoid(phi, k)
+    inside = (g > 0) & (g < 1)
+    return torch.where(inside, k / 7 / torch.where(inside, g * (1 - g), 1), 0)
+
+
+def hard_concrete(phi: Tensor, k: float) -> Tensor:
+    """P(z > 0) of the hard concrete gate with log alpha = k phi (the paper's reference 10: Louizos et al., eq. 12)."""
+    return torch.sigmoid(k * phi - BETA * math.log(-GAMMA / ZETA))
+
+
+def stretched(values: Tensor) -> Tensor:
+    """From (0, 1) to (gamma, zeta), cut off at 0 and 1, where the slope is then 0 (Louizos et al., eq. 10)."""
+    return (values * (ZETA - GAMMA) + GAMMA).clamp(0, 1)
+
+
+KINDS = {
+    "sigmoid": Kind(sigmoid, sigmoid_chain),
+    "hard_sigmoid": Kind(hard_sigmoid, hard_sigmoid_chain),
+    "hard_concrete": Kind(hard_concrete, sigmoid_chain, binary=False),
+}
+
+
+class Gates(nn.Module):
+    """The gates of one layer's units.
+
+    Attributes:
+        phi: [units], what is trained.
+        awake: [units] bool, units that have been open; the others are dormant (section 4: in hibernation).
+        kind: which g, a key of KINDS.
+        k: its slope now.
+        tau: a gate at or below it is closed at test time (equation 13).
+        weights: how many weights each gate switches: outputs of a Linear, inputs x kernel of a Conv2d.
+        drawn: z [units] of the pass being computed, set by `holding`; None: the next pass in training mode draws its
+            own from torch's global generator.
+    """
+
+    def __init__(self, phi: Tensor, awake: Tensor, kind: str, k: float, tau: float, weights: int):
+        super().__init__()
+        self.phi = nn.Parameter(phi)
+        self.register_buffer("awake", awake)
+        self.kind, self.k, self.tau, self.weights = kind, k, tau, weights
+        self.drawn: Tensor | None = None
+
+    def probability(self) -> Tensor:
+        """pi = g_k(phi) [units], with its gradient."""
+        return KINDS[self.kind].probability(self.phi, self.k)
+
+    def chain(self) -> Tensor:
+        """d logit(pi) / d phi [units], see `Kind`."""
+        with torch.no_grad():
+            return KINDS[self.kind].chain(self.phi, self.k)
+
+    def draw(self, uniform: Tensor) -> Tensor:
+        """z [units] from u in [0, 1): 1[u < g(phi)] (equation 8), or the hard concrete sample, which has a gradient.
+
+        Louizos et al., eq. 10: the stretched sigmoid((log u - log(1 - u) + log alpha) / beta).
+        """
+        if KINDS[self.kind].binary:
+            return (uniform < self.probability()).to(self.phi)
+        uniform = uniform.clamp(1e-6, 1 - 1e-6)
+        return stretched(torch.sigmoid((uniform.log() - (-uniform).log1p() + self.k * self.phi) / BETA))
+
+    def antithetic(self, uniform: Tensor) -> Tensor:
+        """1[u > g(-phi)], equation 7's second setting from the same u, with g(-phi) = 1 - g(phi).
+
+        u = 0, which a generator may give, opens a gate of g = 1 too: then both settings agree, as they must.
+        """
+        return (uniform >= 1 - self.probability()).to(self.phi)
+
+    @torch.no_grad()
+    def value(self) -> Tensor:
+        """What stands for z at test time [units]: g(phi) where it is above tau, else 0 (equations 12 and 13).
+
+        At k = 0 all are g(phi) = 0.5, equation 12 alone, as dropout has it; equation 13 would close every gate. Hard
+        concrete gates follow their own rule, the stretched sigmoid(log alpha) (Louizos et al., eq. 13).
+        """
+        if not KINDS[self.kind].binary:
+            return stretched(torch.sigmoid(self.k * self.phi))
+        g = self.probability()
+        return g if self.k == 0 else torch.where(g > self.tau, g, 0)
+
+    def is_open(self) -> Tensor:
+        """[units] bool: open at test time."""
+        return self.value() > 0
+
+    def redundant(self) -> Tensor:
+        """[units] bool: has been open and is closed now."""
+        return self.awake & ~self.is_open()
+
+    def dormant(self) -> Tensor:
+        """[units] bool: closed and never opened."""
+        return ~self.awake & ~self.is_open()
+
+    def forward(self) -> Tensor:
+        """z [units] for this pass."""
+        if not self.training:
+            return self.value()
+        return self.draw(torch.rand_like(self.phi)) if self.drawn is None else self.drawn
+
+
+class Gated(nn.Module):
+    """A layer and its gates: z times the inputs of a Linear, z times the output channels of a Conv2d or BatchNorm2d."""
+
+    def __init__(self, layer: nn.Module, gates: Gates):
+        super().__init__()
+        self.layer, self.gates = layer, gates
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if isinstance(self.layer, nn.Linear):
+            return self.layer(inputs * self.gates())
+        return self.layer(inputs) * self.gates()[:, None, None]
+
+
+def gates_of(model: nn.Module) -> list[Gates]:
+    """The gates of all layers, in the order of the model's modules."""
+    found = [module for module in model.modules() if isinstance(module, Gates)]
+    if not found:
+        raise BadInput(f"{type(model).__name__} has no gates: plasticity.gated(model, layers) puts them there")
+    return found
+
+
+def set_k(model: nn.Module, k: float) -> None:
+    """Set the slope of all gates: the stage scheduler of section 3."""
+    check_k(k)
+    for gates in gates_of(model):
+        gates.k = k
+
+
+def check_k(k: float) -> None:
+    if not k >= 0:
+        raise BadInput(f"k={k}: the slope of the gates is at least 0 (0 is dropout, {INFINITE:g} stands for infinity)")
+
+
+@contextmanager
+def holding(gates: list[Gates], draws: list[Tensor]) -> Iterator[None]:
+    """Within it every pass uses these z instead of drawing."""
+    for one, z in zip(gates, draws, strict=True):
+        one.drawn = z
+    try:
+        yield
+    finally:
+        for one in gates:
+            one.drawn = None

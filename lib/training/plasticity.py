@@ -1,0 +1,252 @@
+"""Train a gated network through the three stages of paper 4: one loop, one optimizer, and k says what happens.
+
+    stage 1   k = infinity: an ordinary network learns (section 3.2)
+    stage 2   k = 7 to sparsify, 0.5 to expand: weights and gates learn together (sections 2 and 4)
+    stage 3   k = infinity: the architecture found is fixed and fine-tuned (section 3.3)
+
+Adam at rate 1e-3 for weights and phi (section 6). What Adam remembers of phi is forgotten between stages: its momentum
+would move gates that have no gradient any more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from lib.data.folder import Images
+from lib.errors import BadInput
+from lib.pruners import plasticity
+from lib.training.examples import AUGMENTS, Examples
+from lib.training.sessions import Session
+from lib.training.supervised import accuracy, autocast, seed_of
+
+
+@dataclass(frozen=True)
+class Plasticity:
+    """Settings of one session through all stages.
+
+    Attributes:
+        epochs: of the three stages; an expansion that has come to its end shortens the second.
+        lambdas: one a gated layer; the lambda of equation 1 is this over N, the number of training examples. In
+            practice gates pay for each weight they switch.
+        k: slope in stage 2.
+        batch: examples a step.
+        learning_rate: of Adam. The paper says "initial" and no more; `drops` are epochs after which it is divided by
+            ten (the authors' code: 400 of 500 for LeNet-5, 1,000 of 2,000 for the moons).
+        estimator: of phi's gradient, a key of plasticity.ESTIMATORS.
+        expand: in stage 2 wake dormant units, one a layer, when the regularised loss on the validation split plateaus
+            and the layer has no redundant unit; else gates only learn.
+        validation: share of the training examples that is held out for that (expansion only).
+        patience, tolerance: when a loss plateaus, see plasticity.plateaus; counted anew after each expansion.
+        level: k phi of a woken unit.
+        augment, precision: as in `supervised.Training`.
+    """
+
+    epochs: tuple[int, ...]
+    lambdas: tuple[float, ...]
+    k: float
+    batch: int
+    learning_rate: float = 1e-3
+    drops: tuple[int, ...] = ()
+    estimator: str = "arm"
+    expand: bool = False
+    validation: float = 0.1
+    patience: int = 5
+    tolerance: float = 0.0
+    level: float = 3.0
+    augment: str = "none"
+    precision: str = "float32"
+
+    def __post_init__(self):
+        if len(self.epochs) != 3 or min(self.epochs) < 0 or sum(self.epochs) < 1 or self.batch < 1:
+            raise BadInput(f"plasticity: epochs={self.epochs}, batch={self.batch}: expected three stages, at least 1")
+        if not self.k >= 0:
+            raise BadInput(f"plasticity: k={self.k} must be at least 0")
+        if self.estimator not in plasticity.ESTIMATORS:
+            known = ", ".join(plasticity.ESTIMATORS)
+            raise BadInput(f"plasticity: estimator={self.estimator!r}: known are {known}")
+        if not 0 < self.validation < 1 or self.patience < 1:
+            raise BadInput(f"plasticity: validation={self.validation} must be in (0, 1), patience={self.patience} >= 1")
+        if self.augment not in AUGMENTS:
+            raise BadInput(f"plasticity: augment={self.augment!r}: known are {', '.join(AUGMENTS)}")
+        if self.precision not in ("float32", "bfloat16"):
+            raise BadInput(f"plasticity: precision={self.precision!r}: known are float32, bfloat16")
+
+
+def train(
+    model: nn.Module,
+    examples: Examples,
+    settings: Plasticity,
+    seed: int,
+    session: int = 0,
+    state: Path | None = None,
+    save_seconds: float = 20.0,
+    advance: Callable[[], None] = lambda: None,
+) -> list[dict]:
+    """Train a gated network in place; it is left in evaluation mode, ready for `plasticity.harden`.
+
+    All randomness of an epoch (order, augmentation, dropout, gates, woken units) is drawn from (seed, session, epoch).
+    A session that was stopped goes on with the same numbers, bit for bit on a CPU with the same number of threads.
+
+    Args:
+        model: from `plasticity.gated`, initialised for the settings' k.
+        state, save_seconds, advance: as in `supervised.train`.
+
+    Returns:
+        One row an epoch: epoch (from 1), stage, k, accuracy (test, percent, gates by their test-time rule),
+        regularised_loss (equation 8, mean over the epoch's batches as drawn), architecture, parameters,
+        parameters_live, flops (see `plasticity.sizes`), validation_loss (regularised, None where it is not needed),
+        woken (units woken after this epoch), ended (the expansion ends here).
+
+    Raises:
+        BadInput: lambdas that do not fit the gated layers, gates of another estimator, an expansion without dormant
+            units, a layer whose gates have all closed.
+        FloatingPointError: the loss is not finite.
+    """
+    examples.check(settings.augment)
+    rates = [value / len(examples.train_labels) for value in settings.lambdas]
+    _check(model, rates, settings)
+    model.to(examples.mean.device)
+    if examples.images:
+        model.to(memory_format=torch.channels_last)
+    layers = plasticity.trace(model, examples.shape)
+    held = hold_out(examples, settings.validation, seed) if settings.expand else (examples, None)
+    # one fused call instead of dozens of small ones; what is fixed has no gradient and is left out
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.Adam(trained, settings.learning_rate, fused=True)
+    kinds = [f"{gates.kind}, tau {gates.tau}" for gates in plasticity.gates_of(model)]
+    identity = asdict(settings) | {"seed": seed, "session": session, "gates": kinds}
+    keeper = Session(state, identity, model, optimizer, save_seconds)
+    rows, measured = keeper.load(), {}
+    for _ in rows:
+        advance()
+    progress = _Progress(settings.epochs)
+    for row in rows:
+        progress.add(row)
+    while stage := progress.stage():
+        epoch = len(rows)
+        k = settings.k if stage == 2 else plasticity.INFINITE
+        plasticity.set_k(model, k)
+        if not rows or rows[-1]["stage"] != stage:
+            measured = {}
+            for gates in plasticity.gates_of(model):
+                optimizer.state.pop(gates.phi, None)
+        for group in optimizer.param_groups:
+            group["lr"] = settings.learning_rate * 0.1 ** sum(epoch >= drop for drop in settings.drops)
+        settled = plasticity.settled(model)  # then phi has no gradient (equation 16), and there is nothing to draw
+        loss = _epoch(model, optimizer, held[0], settings, rates, settled, seed_of(seed, session, epoch))
+        if not math.isfinite(loss):
+            raise FloatingPointError(f"the loss is {loss} in epoch {epoch + 1}: training diverged; lower the rate")
+        row = {"epoch": epoch + 1, "stage": stage, "k": k, "regularised_loss": loss}
+        row |= {"accuracy": accuracy(model, examples, settings.precision)}
+        if not (settled and measured):  # settled gates do not move
+            measured = {"architecture": plasticity.architecture(layers), **plasticity.sizes(layers)}
+        row |= measured | {"validation_loss": None, "woken": 0, "ended": False}
+        if settings.expand and stage == 2:
+            row["validation_loss"] = _validation_loss(model, held[1], settings, rates)
+            if plasticity.plateaus([*progress.losses, row["validation_loss"]], settings.patience, settings.tolerance):
+                draw = torch.Generator().manual_seed(seed_of(seed, session, epoch, 2))
+                row["woken"] = len(plasticity.expand(layers, draw, settings.level))
+                row["ended"] = row["woken"] == 0
+        rows.append(row)
+        progress.add(row)
+        keeper.advance(rows, advance, last=progress.stage() == 0)
+    plasticity.set_k(model, rows[-1]["k"])
+    model.eval()
+    return rows
+
+
+class _Progress:
+    """Where a session is: epochs done in each stage, and the validation losses since units were last woken."""
+
+    def __init__(self, epochs: tuple[int, ...]):
+        self.left = dict(enumerate(epochs, 1))
+        self.losses: list[float] = []
+
+    def add(self, row: dict) -> None:
+        self.left[row["stage"]] = 0 if row["ended"] else self.left[row["stage"]] - 1
+        if row["woken"]:
+            self.losses = []
+        elif row["validation_loss"] is not None:
+            self.losses.append(row["validation_loss"])
+
+    def stage(self) -> int:
+        """The stage of the next epoch, 0 when all are done."""
+        return next((stage for stage, count in self.left.items() if count), 0)
+
+
+def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:
+    """The examples without a random share of the training set, and with that share in place of the test set."""
+    if isinstance(examples.train_inputs, Images):
+        raise BadInput("a validation split of image files is not supported: load them as arrays")
+    count = len(examples.train_labels)
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed_of(seed, 0, 0, 3)))
+    order = order.to(examples.train_labels.device)
+    if not 0 < (number := round(share * count)) < count:
+        raise BadInput(f"validation={share} of {count} training examples leaves one part empty")
+    inputs, labels = examples.train_inputs, examples.train_labels
+    out, rest = order[:number], order[number:]
+    left = replace(examples, train_inputs=inputs[rest], train_labels=labels[rest])
+    return left, replace(left, test_inputs=inputs[out], test_labels=labels[out])
+
+
+def _check(model: nn.Module, rates: list[float], settings: Plasticity) -> None:
+    plasticity.penalty(model, rates)
+    gates = plasticity.gates_of(model)
+    binary = [plasticity.KINDS[one.kind].binary for one in gates]
+    if not all(fits is (settings.estimator != "hard_concrete") for fits in binary):
+        kinds = ", ".join(sorted({one.kind for one in gates}))
+        raise BadInput(f"plasticity: estimator={settings.estimator!r} does not fit gates of kind {kinds}")
+    if settings.expand and any(bool(one.awake.all()) for one in gates):
+        raise BadInput("plasticity: an expansion needs dormant units in every gated layer: start with fewer open ones")
+
+
+def _epoch(
+    model: nn.Module,
+    optimizer: torch.optim.Adam,
+    examples: Examples,
+    settings: Plasticity,
+    rates: list[float],
+    settled: bool,
+    seed: int,
+) -> float:
+    """One pass over the training data; the mean regularised loss."""
+    model.train()
+    for generator in plasticity.generators(examples.mean.device):  # dropout, where a model has it
+        generator.manual_seed(seed)  # torch.manual_seed takes a millisecond, as long as an epoch of the moons
+    draw, gates_draw = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(seed_of(seed, 1))
+    order = torch.randperm(len(examples.train_labels), generator=draw).to(examples.train_labels.device)
+    total = torch.zeros((), device=order.device)
+    estimate = plasticity.plain if settled else plasticity.ESTIMATORS[settings.estimator]
+    cost = plasticity.penalty(model, rates).detach()
+    for inputs, labels in examples.train_batches(order.split(settings.batch), settings.augment, draw):
+
+        def loss(network: nn.Module, inputs=inputs, labels=labels) -> torch.Tensor:
+            with autocast(examples, settings.precision):
+                return F.cross_entropy(network(inputs), labels)
+
+        optimizer.zero_grad(set_to_none=True)
+        value = estimate(model, loss, gates_draw)
+        if not settled:
+            cost = plasticity.penalty(model, rates)
+            cost.backward()
+        optimizer.step()
+        total += (value + cost).detach() * len(labels)
+    return float(total) / len(order)
+
+
+@torch.no_grad()
+def _validation_loss(model: nn.Module, held: Examples, settings: Plasticity, rates: list[float]) -> float:
+    """Equation 8 on the held-out examples, with the gates' test-time values in place of the expectation."""
+    model.eval()
+    total = 0.0
+    with autocast(held, settings.precision):
+        for inputs, labels in held.test_batches(1000):
+            total += float(F.cross_entropy(model(inputs), labels, reduction="sum"))
+    return total / len(held.test_labels) + float(plasticity.penalty(model, rates))

@@ -1,0 +1,384 @@
+"""Laws of `lib.training.plasticity`: what k does, when an expansion grows and ends, stopping and going on."""
+
+import itertools
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from lib.data import vision
+from lib.errors import BadInput
+from lib.models.lenet import LeNet
+from lib.models.plain import moons_mlp
+from lib.pruners import plasticity
+from lib.training.examples import Examples
+from lib.training.plasticity import Plasticity, hold_out, train
+from lib.training.supervised import accuracy
+
+SPARSIFY = Plasticity(epochs=(2, 3, 2), lambdas=(0.1, 0.1), k=7.0, batch=16)
+EXPAND = replace(SPARSIFY, k=0.5, expand=True, validation=0.25, patience=1)
+
+
+def points(count=40, test=12, seed=0):
+    """Points whose class is the sign of their product, random ones for the test."""
+    draw = np.random.default_rng(seed)
+    inputs = draw.normal(size=(count + test, 2)).astype(np.float32)
+    labels = (inputs.prod(1) > 0).astype(np.int64)
+    parts = {"train_inputs": inputs[:count], "train_labels": labels[:count]}
+    return Examples.of(SimpleNamespace(**parts, test_inputs=inputs[count:], test_labels=labels[count:]))
+
+
+def network(start=None, k=7.0, seed=0, dropout=0.0, **more):
+    """2-6-5-2; the first map is fixed."""
+    torch.manual_seed(seed)
+    plain = moons_mlp(6, 5)
+    plain.relu = nn.Sequential(nn.ReLU(), nn.Dropout(dropout))
+    return plasticity.gated(plain, ["fc1", "fc2"], k=k, start=start, seed=seed, **more)
+
+
+def phis(model):
+    return [gates.phi.detach().clone() for gates in plasticity.gates_of(model)]
+
+
+def same_state(left, right):
+    left, right = left.state_dict(), right.state_dict()
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+def stop_at(*calls):
+    """An `advance` that raises at these calls (from 1), and counts."""
+
+    def advance():
+        advance.calls += 1
+        if advance.calls in calls:
+            raise InterruptedError
+
+    advance.calls = 0
+    return advance
+
+
+# Stages
+
+
+def test_k_leads_through_the_stages():
+    rows = train(network(), points(), SPARSIFY, seed=0)
+    assert [row["epoch"] for row in rows] == list(range(1, 8))
+    assert [row["stage"] for row in rows] == [1, 1, 2, 2, 2, 3, 3]
+    assert [row["k"] for row in rows] == [5000, 5000, 7, 7, 7, 5000, 5000]
+
+
+def test_only_stage_2_moves_the_gates():
+    """Also after stage 2, when Adam still remembers which way phi went."""
+    examples, model = points(), network()
+    before, after = phis(model), []
+    steps = {}
+
+    def look():
+        after.append(phis(model))
+        steps[len(after)] = all(torch.equal(*pair) for pair in zip(before, after[-1], strict=True))
+
+    train(model, examples, SPARSIFY, seed=0, advance=look)
+    assert [steps[1], steps[2]] == [True, True]
+    moved = [all(torch.equal(*pair) for pair in zip(a, b, strict=True)) for a, b in itertools.pairwise(after)]
+    assert moved == [True, False, False, False, True, True]
+
+
+def test_while_one_gate_is_undecided_in_stage_3_the_others_stay_where_they_are():
+    """They have no gradient, but Adam would remember one."""
+    model, seen = network(), []
+
+    def look():
+        if not seen:
+            model.fc1.gates.phi.data[0] = 0.0  # its probability is one half at any k
+        seen.append(phis(model))
+
+    train(model, points(), replace(SPARSIFY, epochs=(0, 1, 1)), seed=0, advance=look)
+    (first, second), (first_after, second_after) = seen
+    assert first_after[0] != 0
+    assert torch.equal(first_after[1:], first[1:])
+    assert torch.equal(second_after, second)
+
+
+def test_stage_1_is_ordinary_training_with_adam_bit_for_bit():
+    """Section 3.2, against a loop written out, with dropout."""
+    examples, model = points(), network(dropout=0.3)
+    torch.manual_seed(0)
+    plain = moons_mlp(6, 5)
+    plain.relu = nn.Sequential(nn.ReLU(), nn.Dropout(0.3))
+    batches = []
+    hook = model.register_forward_pre_hook(lambda m, inputs: batches.append(inputs[0].clone()) if m.training else None)
+    generator = []
+    model.register_forward_pre_hook(lambda m, _: generator.append(torch.get_rng_state()) if m.training else None)
+    train(model, examples, replace(SPARSIFY, epochs=(3, 0, 0)), seed=1)
+    hook.remove()
+    optimizer = torch.optim.Adam([p for p in plain.parameters() if p.requires_grad], 1e-3, fused=True)
+    known = examples.scaled(examples.train_inputs)
+    for batch, state in zip(batches, generator, strict=True):
+        labels = torch.stack([examples.train_labels[(known == row).all(1)][0] for row in batch])
+        torch.set_rng_state(state)
+        optimizer.zero_grad()
+        F.cross_entropy(plain(batch), labels).backward()
+        optimizer.step()
+    assert torch.equal(model.fc1.layer.weight, plain.fc1.weight)
+    assert torch.equal(model.fc2.layer.bias, plain.fc2.bias)
+    assert torch.equal(model.map.weight, plain.map.weight)  # fixed
+    assert len(batches) == 9
+
+
+def test_the_rate_falls_by_ten_after_each_drop():
+    rows = {}
+    for drops in ((), (1,), (1, 2)):
+        model = network()
+        before = model.fc2.layer.bias.detach().clone()
+        settings = replace(SPARSIFY, epochs=(3, 0, 0), batch=40, drops=drops)
+        moves = []
+
+        def look(model=model, moves=moves):
+            moves.append(model.fc2.layer.bias.detach().clone())
+
+        train(model, points(), settings, seed=0, advance=look)
+        rows[drops] = [float((b - a).abs().max()) for a, b in zip([before, *moves], moves, strict=False)]
+    # Adam's first steps are as long as the rate
+    assert rows[()][0] == pytest.approx(1e-3, rel=1e-3)
+    assert [a / b for a, b in zip(rows[1, 2], rows[()], strict=True)] == pytest.approx([1, 0.1, 0.01], rel=0.1)
+    assert [a / b for a, b in zip(rows[1,], rows[()], strict=True)] == pytest.approx([1, 0.1, 0.1], rel=0.1)
+
+
+# Rows
+
+
+def test_a_row_holds_the_networks_numbers_after_its_epoch():
+    examples, model = points(), network()
+    row = train(model, examples, replace(SPARSIFY, epochs=(0, 1, 0), batch=40, learning_rate=1e-12), seed=0)[0]
+    assert row["accuracy"] == accuracy(model, examples)
+    assert row["architecture"] == "2-6-5-2"
+    assert (row["parameters"], row["parameters_live"], row["flops"]) == (40, 40, 2 * (12 + 40))
+    pi = [torch.sigmoid(7 * phi) for phi in phis(model)]
+    cost = 0.1 / 40 * (5 * pi[0].sum() + 2 * pi[1].sum())
+    every = []  # of one batch whose gates are drawn, some loss of the 2^11 settings
+    for _ in range(300):
+        every.append(
+            F.cross_entropy(model.train()(examples.scaled(examples.train_inputs)), examples.train_labels).item()
+        )
+    assert min(every) < row["regularised_loss"] - float(cost) < max(every)
+    model.eval()
+    dense = train(model, examples, replace(SPARSIFY, epochs=(1, 0, 0), batch=40, learning_rate=1e-12), seed=0)[0]
+    logits = plasticity.harden(model)(examples.scaled(examples.train_inputs))
+    loss = F.cross_entropy(logits, examples.train_labels) + 0.1 / 40 * (6 * 5 + 5 * 2)
+    assert dense["regularised_loss"] == pytest.approx(float(loss.detach()), rel=1e-5)
+
+
+# What lambda and the gates do
+
+
+def test_a_large_lambda_closes_gates_and_a_negative_one_keeps_them():
+    examples = points()
+    settings = replace(SPARSIFY, epochs=(0, 60, 2), learning_rate=0.005, batch=40)
+    open_units = {}
+    for rate in (40.0, -40.0):
+        model = network()
+        model.fc1.gates.phi.data[:3] = 0.1  # 60 steps of 0.005 close these, and not those at 3/7
+        rows = train(model, examples, replace(settings, lambdas=(rate, 0.0)), seed=0)
+        open_units[rate] = [int(gates.is_open().sum()) for gates in plasticity.gates_of(model)]
+        assert rows[-1]["architecture"] == "2-{}-{}-2".format(*open_units[rate])
+        assert rows[-1]["parameters"] == math.prod(open_units[rate]) + 2 * open_units[rate][1]
+    assert open_units == {40.0: [3, 5], -40.0: [6, 5]}
+
+
+def test_a_layer_whose_gates_have_all_closed_is_said():
+    settings = replace(SPARSIFY, epochs=(0, 60, 0), learning_rate=0.02, lambdas=(1000.0, 0.0))
+    with pytest.raises(BadInput, match="all 6 gates of fc1 are closed, nothing passes it: lower its lambda"):
+        train(network(), points(), settings, seed=0)
+
+
+@pytest.mark.parametrize(("kind", "estimator"), [("hard_sigmoid", "arm"), ("sigmoid", "ar"), ("hard_concrete",) * 2])
+def test_other_gates_and_estimators_go_through_all_stages(kind, estimator):
+    model = network(kind=kind)
+    rows = train(model, points(), replace(SPARSIFY, estimator=estimator), seed=0)
+    assert len(rows) == 7
+    assert all(math.isfinite(row["regularised_loss"]) for row in rows)
+
+
+def test_images_and_dropout_are_trained_too():
+    inputs = np.random.default_rng(0).integers(0, 256, (32, 1, 8, 8), dtype=np.uint8)
+    labels = np.arange(32) % 3
+    parts = {"train_inputs": inputs[:20], "train_labels": labels[:20]}
+    examples = Examples.of(SimpleNamespace(**parts, test_inputs=inputs[20:], test_labels=labels[20:]))
+    torch.manual_seed(0)
+    plain = LeNet((1, 3, 4), 3, 1, 8, 6, 3)
+    model = plasticity.gated(plain, ["conv1", "conv2", "fc1", "fc2"], k=0.5, start=(2, 2, 6, 3))
+    settings = Plasticity((1, 2, 1), (1, 1, 1, 1), 0.5, 8, expand=True, augment="crop_flip", precision="bfloat16")
+    rows = train(model, examples, settings, seed=0)
+    assert rows[-1]["architecture"].count("-") == 3
+    assert plasticity.harden(model)(examples.scaled(examples.test_inputs)).shape == (12, 3)
+
+
+# Expansion
+
+
+def test_an_expansion_grows_by_one_unit_a_layer_at_each_plateau_and_ends_when_no_layer_can_grow():
+    settings = replace(EXPAND, epochs=(1, 100, 2), tolerance=1e9, lambdas=(0.0, 0.0))  # every second epoch plateaus
+    model = network(start=(3, 3), k=0.5)
+    rows = train(model, points(), settings, seed=0)
+    woken = [row["woken"] for row in rows]
+    # patience 1: a plateau needs two losses. Six features and five neurons: the second layer is full after two
+    assert woken == [0, 0, 2, 0, 2, 0, 1, 0, 0, 0, 0]
+    assert [row["stage"] for row in rows] == [1] + [2] * 8 + [3] * 2
+    assert [row["ended"] for row in rows].index(True) == 8
+    assert [row["architecture"] for row in rows[::2]] == [
+        "2-3-3-2",
+        "2-3-3-2",
+        "2-4-4-2",
+        "2-5-5-2",
+        "2-6-5-2",
+        "2-6-5-2",
+    ]
+    assert (rows[0]["validation_loss"], rows[-1]["validation_loss"]) == (None, None)
+    assert all(row["validation_loss"] is not None for row in rows if row["stage"] == 2)
+
+
+def test_an_expansion_without_plateaus_takes_its_epochs_and_wakes_nobody():
+    settings = replace(EXPAND, tolerance=-1e9)
+    rows = train(network(start=(3, 3), k=0.5), points(), settings, seed=0)
+    assert [row["stage"] for row in rows] == [1, 1, 2, 2, 2, 3, 3]
+    assert sum(row["woken"] for row in rows) == 0
+
+
+def test_the_validation_split_is_a_part_of_the_training_set_and_never_trained_on():
+    examples = points()
+    left, held = hold_out(examples, 0.25, seed=0)
+    assert (len(left.train_labels), len(held.test_labels)) == (30, 10)
+    both = torch.cat([left.train_inputs, held.test_inputs])
+    assert sorted(both[:, 0].tolist()) == sorted(examples.train_inputs[:, 0].tolist())
+    assert torch.equal(left.test_inputs, examples.test_inputs)
+    assert not torch.equal(hold_out(examples, 0.25, seed=1)[1].test_inputs, held.test_inputs)
+    seen, model = [], network(start=(3, 3), k=0.5)
+    model.register_forward_pre_hook(lambda m, inputs: seen.append(inputs[0]) if m.training else None)
+    train(model, examples, EXPAND, seed=0)
+    shown = {tuple(row) for row in torch.cat(seen).tolist()}
+    assert shown == {tuple(row) for row in examples.scaled(left.train_inputs).tolist()}
+
+
+def test_the_test_set_decides_nothing():
+    examples, models = points(), []
+    for test_inputs in (examples.test_inputs, examples.test_inputs + 100):
+        models.append(network(start=(3, 3), k=0.5))
+        train(models[-1], replace(examples, test_inputs=test_inputs), replace(EXPAND, epochs=(1, 20, 1)), seed=0)
+    assert same_state(*models)
+
+
+# Stop and go on
+
+
+@pytest.mark.parametrize("stops", [(1,), (2,), (5,), (9,), (12,), (13,), (2, 6, 11)])
+@pytest.mark.parametrize("expand", [False, True])
+def test_a_session_stopped_anywhere_goes_on_to_the_same_numbers(tmp_path, stops, expand):
+    """Bit for bit: weights, gates, which units have woken, rows."""
+    examples = points()
+    settings = replace(EXPAND if expand else SPARSIFY, epochs=(2, 8, 3), tolerance=1e9)
+    asked = {"start": (3, 3) if expand else None, "k": settings.k, "dropout": 0.2}
+    whole = network(**asked)
+    rows = train(whole, examples, settings, seed=1)
+    state = tmp_path / "below" / "session.pt"
+    for stop in stops:
+        with pytest.raises(InterruptedError):
+            train(network(**asked), examples, settings, seed=1, state=state, advance=stop_at(stop))
+    resumed, advance = network(**asked, seed=8), stop_at()
+    torch.rand(3)
+    assert train(resumed, examples, settings, seed=1, state=state, advance=advance) == rows
+    assert same_state(resumed, whole)
+    assert [gates.k for gates in plasticity.gates_of(resumed)] == [gates.k for gates in plasticity.gates_of(whole)]
+    assert advance.calls == len(rows)
+
+
+def test_a_finished_session_only_loads_and_one_of_other_settings_is_refused(tmp_path):
+    state, examples, model = tmp_path / "s.pt", points(), network()
+    rows = train(model, examples, SPARSIFY, seed=1, state=state)
+    loaded = network(seed=8)
+    loaded.register_forward_pre_hook(lambda m, _: pytest.fail("nothing is left to train") if m.training else None)
+    assert train(loaded, examples, SPARSIFY, seed=1, state=state) == rows
+    assert same_state(loaded, model)
+    assert not loaded.training
+    for other in (replace(SPARSIFY, lambdas=(0.2, 0.1)), replace(SPARSIFY, k=6.0)):
+        with pytest.raises(BadInput, match=r"s\.pt is a session with other settings \((lambdas|k)\): move it away"):
+            train(network(), examples, other, seed=1, state=state)
+    with pytest.raises(BadInput, match=r"other settings \(gates\)"):
+        train(network(tau=0.4), examples, SPARSIFY, seed=1, state=state)
+
+
+def test_other_seeds_give_other_numbers():
+    examples = points()
+    rows = [
+        train(network(), examples, SPARSIFY, seed=seed, session=session) for seed, session in ((0, 0), (1, 0), (0, 1))
+    ]
+    losses = [tuple(row["regularised_loss"] for row in one) for one in rows]
+    assert len(set(losses)) == 3
+
+
+# Bad input
+
+
+def test_a_diverging_loss_is_said():
+    with pytest.raises(
+        FloatingPointError, match=r"the loss is (nan|inf) in epoch \d: training diverged; lower the rate"
+    ):
+        train(network(), points(), replace(SPARSIFY, learning_rate=1e30), seed=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"epochs": (1, 2)}, r"epochs=\(1, 2\), batch=16: expected three stages"),
+        ({"epochs": (0, 0, 0)}, "at least 1"),
+        ({"epochs": (1, -1, 1)}, "at least 1"),
+        ({"batch": 0}, "batch=0"),
+        ({"k": -0.5}, "k=-0.5 must be at least 0"),
+        ({"estimator": "reinforce"}, "estimator='reinforce': known are arm, ar, hard_concrete"),
+        ({"validation": 1.0}, "validation=1.0 must be in"),
+        ({"patience": 0}, "patience=0 >= 1"),
+        ({"augment": "flip"}, "augment='flip': known are none, crop_flip"),
+        ({"precision": "float16"}, "precision='float16': known are float32, bfloat16"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused_by_name(change, line):
+    with pytest.raises(BadInput, match=f"plasticity: .*{line}"):
+        replace(SPARSIFY, **change)
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "line"),
+    [
+        (network(), replace(SPARSIFY, lambdas=(0.1,)), "1 lambdas for 2 gated layers"),
+        (network(), EXPAND, "an expansion needs dormant units in every gated layer"),
+        (network(start=(3, 5)), EXPAND, "an expansion needs dormant units in every gated layer"),
+        (
+            network(),
+            replace(SPARSIFY, estimator="hard_concrete"),
+            "estimator='hard_concrete' does not fit gates of kind",
+        ),
+        (network(kind="hard_concrete"), SPARSIFY, "estimator='arm' does not fit gates of kind hard_concrete"),
+        (moons_mlp(6, 5), SPARSIFY, "Sequential has no gates"),
+        (network(start=(3, 3)), replace(EXPAND, validation=0.001), "validation=0.001 of 40 training examples"),
+        (network(), replace(SPARSIFY, augment="crop_flip"), "'crop_flip' is for images"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_it_starts(model, settings, line):
+    with pytest.raises(BadInput, match=line):
+        train(model, points(), settings, seed=0)
+
+
+def test_the_moons_are_learned_and_hardened():
+    examples = Examples.of(vision.load("moons"))
+    torch.manual_seed(0)
+    model = plasticity.gated(moons_mlp(20, 16), ["fc1", "fc2"])
+    settings = Plasticity((30, 60, 30), (1.0, 10.0), 7.0, 50, learning_rate=0.005)
+    rows = train(model, examples, settings, seed=0)
+    assert rows[29]["accuracy"] > 95
+    assert rows[-1]["parameters"] < 0.5 * rows[0]["parameters"]
+    small = plasticity.harden(model)
+    assert accuracy(small, examples) == rows[-1]["accuracy"] > 95
