@@ -45,6 +45,7 @@ from lib.training.supervised import seed_of
 FOLDER = paths.STORE / "experts"
 TARGETS = {"HalfCheetah-v4": 8000.0, "Hopper-v4": 2800.0, "Walker2d-v4": 3500.0}  # mean returns to reach
 SETTINGS = td3.Settings(batch=128)  # a step with 256, the default, takes 1.7 times as long
+TUNED = ("batch", "random_steps", "learning_rate", "exploration_noise")  # what the program can be asked to change
 EVERY, EPISODES, CONFIRM = 5_000, 10, 20
 EVALUATION, CONFIRMATION, CARD = 3, 4, 5  # streams of random numbers of their own (TD3 has 0 to 2)
 PACKAGES = ("torch", "gymnasium", "mujoco", "numpy")
@@ -223,7 +224,9 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument(
         "--enough", type=float, default=np.inf, help="stop when the best snapshot's return reaches this"
     )
-    parser.add_argument("--batch", type=int, default=SETTINGS.batch, help="transitions a step (default: %(default)s)")
+    for name in TUNED:
+        value, option = getattr(SETTINGS, name), name.replace("_", "-")
+        parser.add_argument(f"--{option}", type=type(value), default=value, help="of TD3 (default: %(default)s)")
     parser.add_argument("--keep", action="store_true", help="train nothing; write what there is to lib/data/experts/")
     asked = parser.parse_args(words)
     try:
@@ -236,7 +239,8 @@ def main(words: list[str] | None = None) -> int:
             card = keep(env, asked.seed, folder)
             print(f"{env}: expert {card.expert.mean_return:.0f} ± {card.expert.sd:.0f}, target {card.target:.0f}")
         else:
-            train(env, asked.steps, asked.seed, replace(SETTINGS, batch=asked.batch), folder, enough=asked.enough)
+            chosen = replace(SETTINGS, **{name: getattr(asked, name) for name in TUNED})
+            train(env, asked.steps, asked.seed, chosen, folder, enough=asked.enough)
     except BadInput as error:
         print(f"lib.experts: {error}", file=sys.stderr)
         return 2

@@ -1,9 +1,10 @@
-"""Measures on a network as it is, untrained: which layers a rule leaves alone, and what a permutation changes."""
+"""Measures on untrained networks: which layers a rule leaves alone or keeps, and what a permutation changes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import pandas as pd
 import torch
 from torch import nn
 
@@ -46,6 +47,34 @@ def changed_by_permutation(network: str, side: int = 32) -> float:
     with torch.no_grad():
         before, after = model(images), permuted.eval()(images)
     return float((before - after).abs().max() / before.abs().max())
+
+
+def lead_of_last(runs: pd.DataFrame, pruner: str, sparsity: float) -> dict[str, dict[int, float]]:
+    """How much more of a network's last layer is kept than of its fullest other (paper 1, figure 3), in points.
+
+    Args:
+        runs: columns data, env, pruner, sparsity, seed, network, layer (from 1), kept (percent).
+
+    Returns:
+        {"data/env/network": {seed: points}}.
+    """
+    chosen = runs[(runs.pruner == pruner) & (runs.sparsity == sparsity)]
+    cells: dict[str, dict[int, float]] = {}
+    for (*cell, seed), layers in chosen.groupby(["data", "env", "network", "seed"]):
+        *others, last = layers.sort_values("layer").kept
+        cells.setdefault("/".join(cell), {})[int(seed)] = last - max(others)
+    return cells
+
+
+def last_kept_more(runs: pd.DataFrame, pruner: str, against: str, sparsity: float) -> dict[str, dict[int, float]]:
+    """How much more of each network's last layer one pruner keeps than another, as `lead_of_last`."""
+    chosen = runs[runs.sparsity == sparsity]
+    last = chosen[chosen.layer == chosen.groupby("network").layer.transform("max")]
+    kept = last.pivot_table(index=["data", "env", "network", "seed"], columns="pruner", values="kept")
+    cells: dict[str, dict[int, float]] = {}
+    for (*cell, seed), points in (kept[pruner] - kept[against]).dropna().items():
+        cells.setdefault("/".join(cell), {})[int(seed)] = points
+    return cells
 
 
 def _built(network: str) -> nn.Module:

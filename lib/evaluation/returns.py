@@ -11,7 +11,7 @@ from scipy import stats
 from lib.errors import BadInput
 from lib.evaluation.statistics import Interval
 
-KEYS = ["data", "env", "algorithm", "pruner", "sparsity", "seed"]
+KEYS = ["data", "env", "algorithm", "pruner", "sparsity", "batches", "seed"]
 DRAWS = 10_000  # bootstrap samples
 
 
@@ -44,19 +44,25 @@ def last(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def kept_return(
-    runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float, envs: Sequence[str] | None = None
+    runs: pd.DataFrame,
+    algorithm: str,
+    pruner: str,
+    sparsity: float,
+    envs: Sequence[str] | None = None,
+    quality: str = "expert",
 ) -> dict[str, dict[int, float]]:
     """A pruned agent's last return over that of the dense one of the same seed: {"data/env": {seed: ratio}}.
 
     Args:
         runs: one row an evaluation, columns KEYS, step, return, normalised_return.
         envs: the environments that count; None: all.
+        quality: of the policy behind the data, as in "recorded-expert".
 
     Raises:
         BadInput: a dense agent that earns nothing, of whose return no share can be kept.
     """
-    pruned = {"algorithm": algorithm, "pruner": pruner, "sparsity": sparsity}
-    both = _pairs(runs, pruned, {"algorithm": algorithm, "pruner": "dense"}, "return", envs)
+    pruned, dense = _kind(algorithm, pruner, sparsity), _kind(algorithm)
+    both = _pairs(_chosen(runs, envs, quality), pruned, dense, "return")
     if (both.other <= 0).any():
         where = "/".join(map(str, both.index[both.other <= 0][0]))
         raise BadInput(f"the dense {algorithm} earns {both.other.min():g} on {where}; compare points with `difference`")
@@ -70,28 +76,46 @@ def difference(
     sparsity: float,
     against: str | None = None,
     envs: Sequence[str] | None = None,
+    quality: str = "expert",
 ) -> dict[str, dict[int, float]]:
     """A pruned agent's last normalised return minus another's of the same seed: {"data/env": {seed: points}}.
 
     Args:
         against: the other's pruner, at the same sparsity; None: the dense agent.
-        envs: the environments that count; None: all.
+        envs, quality: as in `kept_return`.
     """
-    pruned = {"algorithm": algorithm, "pruner": pruner, "sparsity": sparsity}
-    other = {"algorithm": algorithm, "pruner": "dense"} if against is None else pruned | {"pruner": against}
-    both = _pairs(runs, pruned, other, "normalised_return", envs)
+    pruned = _kind(algorithm, pruner, sparsity)
+    other = _kind(algorithm) if against is None else pruned | {"pruner": against}
+    both = _pairs(_chosen(runs, envs, quality), pruned, other, "normalised_return")
     return _cells(both.one - both.other)
 
 
-def _pairs(runs: pd.DataFrame, one: Mapping, other: Mapping, column: str, envs: Sequence[str] | None) -> pd.DataFrame:
+def gain_by_batches(
+    runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float, batches: int, quality: str = "expert"
+) -> dict[str, dict[int, float]]:
+    """What a score of several batches gains over one of a single batch, as `difference`."""
+    one = _kind(algorithm, pruner, sparsity)
+    both = _pairs(_chosen(runs, None, quality), one | {"batches": batches}, one, "normalised_return")
+    return _cells(both.one - both.other)
+
+
+def _kind(algorithm: str, pruner: str = "dense", sparsity: float = 0.0) -> dict:
+    """What the runs of one kind have in common; those of a single batch a score."""
+    return {"algorithm": algorithm, "pruner": pruner, "sparsity": sparsity, "batches": 1}
+
+
+def _chosen(runs: pd.DataFrame, envs: Sequence[str] | None, quality: str) -> pd.DataFrame:
+    runs = runs[runs.data.str.endswith(f"-{quality}")]
+    return runs if envs is None else runs[runs.env.isin(envs)]
+
+
+def _pairs(runs: pd.DataFrame, one: Mapping, other: Mapping, column: str) -> pd.DataFrame:
     """The last values of two kinds of run, side by side where both exist, by (data, env, seed)."""
-    end = last(runs if envs is None else runs[runs.env.isin(envs)])
+    end = last(runs)
     sides = {}
     for name, wanted in (("one", one), ("other", other)):
         rows = end[np.logical_and.reduce([end[key] == value for key, value in wanted.items()])]
         sides[name] = rows.set_index(["data", "env", "seed"])[column]
-        if sides[name].index.has_duplicates:
-            raise BadInput(f"several runs of a seed are {dict(wanted)}; expected one")
     return pd.concat(sides, axis=1).dropna()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lib import pruners
 from lib.errors import BadInput
+from lib.training.kept import KeptAdam
 from lib.training.supervised import seed_of
 
 INITIAL, SCORING, TRAINING, ACTING = range(4)  # what a run's random numbers are for: each has a stream of its own
@@ -113,11 +113,15 @@ class Agent(ABC):
         seeds: one a run.
         settings: has batch, learning_rate and precision.
         objectives: by name, in the order in which an update lowers them.
+
+    Attributes:
+        masks: of the weights that were pruned, {parameter: bool tensor, True = kept}.
     """
 
     def __init__(self, networks: nn.ModuleDict, seeds: Sequence[int], settings, objectives: dict[str, Objective]):
         self.networks, self.seeds, self.settings, self.objectives = networks, list(seeds), settings, objectives
         self.pruning: dict | None = None  # how it was pruned, which a kept training must agree with
+        self.masks: dict[nn.Parameter, Tensor] = {}
         self.start()
 
     @property
@@ -127,13 +131,21 @@ class Agent(ABC):
     def start(self) -> None:
         """Make what is derived from the networks as they are now: the optimizers here, targets in subclasses."""
         self.parameters = {name: list(objective.trained.parameters()) for name, objective in self.objectives.items()}
-        # foreach: torch's fused Adam rounds by an element's place in memory, so a run would depend on its stack
         self.optimizers = {
-            name: torch.optim.Adam(
-                parameters, self.settings.learning_rate, foreach=True, capturable=self.device.type == "cuda"
-            )
+            name: KeptAdam(parameters, self.masks, self.settings.learning_rate, self.device.type == "cuda")
             for name, parameters in self.parameters.items()
         }
+
+    def keep(self, masks: Mapping[nn.Parameter, Tensor]) -> None:
+        """Set the weights where a mask is False to zero, for good, and start anew.
+
+        Masks that never change need not be attached: the optimizers know the kept weights alone.
+        """
+        self.masks = dict(masks)
+        with torch.no_grad():
+            for weight, mask in masks.items():
+                weight.mul_(mask)
+        self.start()
 
     @abstractmethod
     def noise_shapes(self, batch: int) -> list[tuple[int, ...]]:
@@ -155,11 +167,10 @@ class Agent(ABC):
         for name, objective in self.objectives.items():
             optimizer = self.optimizers[name]
             optimizer.zero_grad()
-            with pruners.computed_once():  # until the optimizer's step
-                with self._autocast():
-                    loss = objective.loss(batch, noise)
-                # runs are independent, so the sum of losses gives each the gradients of its own
-                loss.sum().backward(inputs=self.parameters[name])
+            with self._autocast():
+                loss = objective.loss(batch, noise)
+            # runs are independent, so the sum of losses gives each the gradients of its own
+            loss.sum().backward(inputs=self.parameters[name])
             optimizer.step()
             losses[name] = loss.detach()
         return losses
@@ -180,10 +191,8 @@ class Agent(ABC):
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bfloat16")
 
     def snapshot(self) -> nn.ModuleDict:
-        """A copy of the networks with their masks baked in, to act with."""
-        networks = copy.deepcopy(self.networks).requires_grad_(False)
-        pruners.detach(networks)
-        return networks
+        """A copy of the networks to act with."""
+        return copy.deepcopy(self.networks).requires_grad_(False)
 
     @property
     def modules(self) -> nn.ModuleDict:

@@ -104,7 +104,10 @@ class BCQ(Agent):
 
     def start(self) -> None:
         if self.settings.twins == "copied":
-            self.networks["critic"][1] = copy.deepcopy(self.networks["critic"][0])
+            first = self.networks["critic"][0]
+            second = self.networks["critic"][1] = copy.deepcopy(first)
+            pairs = zip(first.parameters(), second.parameters(), strict=True)
+            self.masks |= {twin: self.masks[weight] for weight, twin in pairs if weight in self.masks}
         followed = nn.ModuleDict({name: self.networks[name] for name in ("actor", "critic")})
         self.targets = copy.deepcopy(followed).requires_grad_(False)
         self.pairs = list(self.targets.parameters()), list(followed.parameters())

@@ -92,12 +92,12 @@ class Progress:
 def prune(agent: Agent, data: Transitions, runs: Sequence[Run], settings: Pruning = Pruning()) -> None:
     """Remove weights before training, each run by its own pruner and sparsity (paper 1, Algorithm 1).
 
-    All scores are taken from the dense networks, each network's from its own loss alone; then masks are attached and
-    the agent starts anew, so that its targets have them too.
+    All scores are taken from the dense networks, each network's from its own loss alone; then the weights go and the
+    agent starts anew, so that its targets lack them too.
     """
     _check_seeds(agent, runs)
     used = sorted({run.pruner for run in runs} - {"dense"})
-    masks = []
+    masks = {}
     for number, objective in enumerate(agent.objectives.values()):
         layers = pruners.prunable(objective.ranked)
         chosen = {layer.name: torch.ones_like(layer.weight, dtype=torch.bool) for layer in layers}
@@ -108,12 +108,9 @@ def prune(agent: Agent, data: Transitions, runs: Sequence[Run], settings: Prunin
             shares = [runs[row].sparsity for row in rows]
             for name, mask in pruners.unstructured(own, shares, settings.scope, settings.floor).items():
                 chosen[name][rows] = mask
-        masks.append((objective.ranked, chosen))
-    if used:  # a stack of dense runs needs no masks
-        for networks, chosen in masks:
-            pruners.attach(networks, chosen)
+        masks |= {layer.module.weight: chosen[layer.name] for layer in layers}
     agent.pruning = asdict(settings)
-    agent.start()
+    agent.keep(masks if used else {})  # a stack of dense runs needs no masks
 
 
 def _scores(

@@ -1,5 +1,6 @@
 """Measures on networks as they are: what the rule leaves, by the shapes the papers' networks have; permutation."""
 
+import pandas as pd
 import pytest
 
 from lib.errors import BadInput
@@ -39,3 +40,16 @@ def test_a_network_without_channels_to_permute_says_nothing(monkeypatch: pytest.
     monkeypatch.setattr(layers, "permute", lambda model, inputs, search: permute(model, inputs, [], search))
     with pytest.raises(BadInput, match="no channel of resnet20 can be permuted"):
         changed_by_permutation("resnet20")
+
+
+def test_the_last_layer_is_held_against_the_fullest_other_and_between_pruners():
+    kept = {("snip", 0): [9, 4, 20], ("snip", 1): [30, 4, 20], ("grasp", 0): [9, 4, 25], ("grasp", 1): [9, 4, 15]}
+    rows = [
+        ("r", "hopper", pruner, 0.95, seed, "actor", layer, share)
+        for (pruner, seed), shares in kept.items()
+        for layer, share in enumerate(shares, 1)
+    ]
+    rows.append(("r", "hopper", "snip", 0.5, 0, "actor", 1, 99))
+    runs = pd.DataFrame(rows, columns=["data", "env", "pruner", "sparsity", "seed", "network", "layer", "kept"])
+    assert layers.lead_of_last(runs, "snip", 0.95) == {"r/hopper/actor": {0: 11, 1: -10}}
+    assert layers.last_kept_more(runs, "grasp", "snip", 0.95) == {"r/hopper/actor": {0: 5, 1: -5}}

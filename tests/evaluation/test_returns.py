@@ -60,52 +60,74 @@ def test_scores_that_are_none_are_refused():
 
 RUNS = pd.DataFrame(
     [
-        ("recorded", "hopper", "bc", "dense", 0.0, 0, 10, 3000.0, 93.0),
-        ("recorded", "hopper", "bc", "dense", 0.0, 0, 20, 2000.0, 62.0),
-        ("recorded", "hopper", "bc", "dense", 0.0, 1, 20, 1000.0, 31.0),
-        ("recorded", "hopper", "bc", "snip", 0.95, 0, 20, 1500.0, 46.0),
-        ("recorded", "hopper", "bc", "snip", 0.95, 0, 10, 9000.0, 280.0),
-        ("recorded", "hopper", "bc", "snip", 0.95, 1, 20, 1100.0, 34.0),
-        ("recorded", "hopper", "bc", "snip", 0.95, 2, 20, 1100.0, 34.0),
-        ("recorded", "hopper", "bc", "snip", 0.99, 0, 20, 10.0, 1.0),
-        ("recorded", "hopper", "bc", "random", 0.95, 0, 20, 200.0, 6.0),
-        ("recorded", "hopper", "bcq", "snip", 0.95, 0, 20, 7.0, 0.0),
-        ("recorded", "walker2d", "bc", "dense", 0.0, 0, 20, 4000.0, 87.0),
-        ("recorded", "walker2d", "bc", "snip", 0.95, 0, 20, 1000.0, 21.0),
-        ("d4rl", "walker2d", "bc", "dense", 0.0, 0, 20, 4000.0, 87.0),
-        ("d4rl", "walker2d", "bc", "snip", 0.95, 0, 20, 4400.0, 96.0),
+        ("recorded-expert", "hopper", "bc", "dense", 0.0, 1, 0, 10, 3000.0, 93.0),
+        ("recorded-expert", "hopper", "bc", "dense", 0.0, 1, 0, 20, 2000.0, 62.0),
+        ("recorded-expert", "hopper", "bc", "dense", 0.0, 1, 1, 20, 1000.0, 31.0),
+        ("recorded-expert", "hopper", "bc", "snip", 0.95, 1, 0, 20, 1500.0, 46.0),
+        ("recorded-expert", "hopper", "bc", "snip", 0.95, 1, 0, 10, 9000.0, 280.0),
+        ("recorded-expert", "hopper", "bc", "snip", 0.95, 1, 1, 20, 1100.0, 34.0),
+        ("recorded-expert", "hopper", "bc", "snip", 0.95, 1, 2, 20, 1100.0, 34.0),
+        ("recorded-expert", "hopper", "bc", "snip", 0.99, 1, 0, 20, 10.0, 1.0),
+        ("recorded-expert", "hopper", "bc", "random", 0.95, 1, 0, 20, 200.0, 6.0),
+        ("recorded-expert", "hopper", "bcq", "snip", 0.95, 1, 0, 20, 7.0, 0.0),
+        ("recorded-expert", "walker2d", "bc", "dense", 0.0, 1, 0, 20, 4000.0, 87.0),
+        ("recorded-expert", "walker2d", "bc", "snip", 0.95, 1, 0, 20, 1000.0, 21.0),
+        ("recorded-medium", "hopper", "bc", "dense", 0.0, 1, 0, 20, 1000.0, 31.0),
+        ("recorded-medium", "hopper", "bc", "snip", 0.95, 1, 0, 20, 500.0, 16.0),
+        ("recorded-expert", "hopper", "bc", "snip", 0.95, 10, 0, 20, 1600.0, 49.0),
+        ("d4rl-expert", "walker2d", "bc", "dense", 0.0, 1, 0, 20, 4000.0, 87.0),
+        ("d4rl-expert", "walker2d", "bc", "snip", 0.95, 1, 0, 20, 4400.0, 96.0),
     ],
-    columns=["data", "env", "algorithm", "pruner", "sparsity", "seed", "step", "return", "normalised_return"],
+    columns=[
+        "data",
+        "env",
+        "algorithm",
+        "pruner",
+        "sparsity",
+        "batches",
+        "seed",
+        "step",
+        "return",
+        "normalised_return",
+    ],
 )
 
 
 def test_the_last_evaluation_counts_never_the_best():
     last = returns.last(RUNS)
-    assert len(last) == 12
+    assert len(last) == 15
     assert 9000 not in set(last["return"])
 
 
 def test_kept_is_the_last_return_over_the_same_seeds_dense_one():
     assert returns.kept_return(RUNS, "bc", "snip", 0.95) == {
-        "d4rl/walker2d": {0: 1.1},
-        "recorded/hopper": {0: 0.75, 1: 1.1},  # seed 2 has no dense run
-        "recorded/walker2d": {0: 0.25},
+        "d4rl-expert/walker2d": {0: 1.1},
+        "recorded-expert/hopper": {0: 0.75, 1: 1.1},  # seed 2 has no dense run
+        "recorded-expert/walker2d": {0: 0.25},
     }
-    assert returns.kept_return(RUNS, "bc", "snip", 0.95, envs=["hopper"]) == {"recorded/hopper": {0: 0.75, 1: 1.1}}
-    assert returns.kept_return(RUNS, "bc", "snip", 0.99) == {"recorded/hopper": {0: 0.005}}
+    assert returns.kept_return(RUNS, "bc", "snip", 0.95, envs=["hopper"]) == {
+        "recorded-expert/hopper": {0: 0.75, 1: 1.1}
+    }
+    assert returns.kept_return(RUNS, "bc", "snip", 0.99) == {"recorded-expert/hopper": {0: 0.005}}
     assert returns.kept_return(RUNS, "bcq", "snip", 0.95) == {}  # no dense run yet
     assert returns.kept_return(RUNS, "bc", "grasp", 0.95) == {}
 
 
 def test_differences_are_in_points_against_the_dense_or_another_pruner():
-    assert returns.difference(RUNS, "bc", "snip", 0.95, envs=["hopper"]) == {"recorded/hopper": {0: -16.0, 1: 3.0}}
-    assert returns.difference(RUNS, "bc", "snip", 0.95, against="random") == {"recorded/hopper": {0: 40.0}}
+    assert returns.difference(RUNS, "bc", "snip", 0.95, envs=["hopper"]) == {
+        "recorded-expert/hopper": {0: -16.0, 1: 3.0}
+    }
+    assert returns.difference(RUNS, "bc", "snip", 0.95, against="random") == {"recorded-expert/hopper": {0: 40.0}}
+    assert returns.difference(RUNS, "bc", "snip", 0.95, quality="medium") == {"recorded-medium/hopper": {0: -15.0}}
 
 
-def test_a_share_of_nothing_and_doubled_runs_are_refused():
+def test_more_batches_are_compared_with_a_single_one():
+    assert returns.gain_by_batches(RUNS, "bc", "snip", 0.95, batches=10) == {"recorded-expert/hopper": {0: 3.0}}
+
+
+def test_a_share_of_nothing_is_refused():
     poor = RUNS.assign(**{"return": RUNS["return"].where(RUNS.pruner != "dense", -5.0)})
-    with pytest.raises(BadInput, match=r"the dense bc earns -5 on d4rl/walker2d/0; compare points with `difference`"):
+    with pytest.raises(
+        BadInput, match=r"the dense bc earns -5 on d4rl-expert/walker2d/0; compare points with `difference`"
+    ):
         returns.kept_return(poor, "bc", "snip", 0.95)
-    doubled = pd.concat([RUNS, RUNS.iloc[[1]].assign(sparsity=0.1)])
-    with pytest.raises(BadInput, match=r"several runs of a seed are {'algorithm': 'bc', 'pruner': 'dense'}"):
-        returns.kept_return(doubled, "bc", "snip", 0.95)

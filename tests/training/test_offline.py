@@ -60,6 +60,11 @@ def agent(kind="bcq", runs=RUNS, pruned=True, data=DATA, **settings):
     return found
 
 
+def masks_of(agent):
+    """{name of a pruned weight: its mask}."""
+    return {name: agent.masks[weight] for name, weight in agent.networks.named_parameters() if weight in agent.masks}
+
+
 def flat(content):
     """The tensors of nested dicts and lists, and everything else, in order."""
     if isinstance(content, dict):
@@ -127,15 +132,13 @@ def test_each_run_is_pruned_by_its_own_pruner_and_starts_from_its_seed(kind):
     ours, dense = agent(kind), agent(kind, pruned=False)
     assert pruners.sparsity_per_run(ours.networks) == pytest.approx([0, 0.75, 0.75, 0.5], abs=0.01)
     for kept, first in zip(pruners.prunable(ours.networks), pruners.prunable(dense.networks), strict=True):
-        assert torch.equal(kept.weight, first.weight * pruners.attached(ours.networks)[kept.name])
+        assert torch.equal(kept.weight, first.weight * masks_of(ours)[kept.name])
     for run, pruner in enumerate(["snip", "grasp", "random"], 1):
         alone = agent(kind, [RUNS[run]])
-        masks = pruners.attached(alone.networks)
-        assert all(torch.equal(mask[run], masks[name][0]) for name, mask in pruners.attached(ours.networks).items())
+        masks = masks_of(alone)
+        assert all(torch.equal(mask[run], masks[name][0]) for name, mask in masks_of(ours).items())
         other = agent(kind, [Run(RUNS[run].seed, "magnitude", RUNS[run].sparsity)])
-        assert any(not torch.equal(mask, masks[name]) for name, mask in pruners.attached(other.networks).items()), (
-            pruner
-        )
+        assert any(not torch.equal(mask, masks[name]) for name, mask in masks_of(other).items()), pruner
 
 
 def test_scores_come_from_the_dense_networks_and_from_each_loss_alone():
@@ -145,7 +148,7 @@ def test_scores_come_from_the_dense_networks_and_from_each_loss_alone():
     for objective in dense.objectives.values():
         scores = pruners.grasp(objective.ranked, lambda model, loss=objective.loss: loss(*pair).sum())
         for name, mask in pruners.unstructured(scores, 0.75).items():
-            assert torch.equal(mask, pruners.attached(ours.networks)[name])
+            assert torch.equal(mask, masks_of(ours)[name])
 
 
 def test_the_number_and_size_of_batches_the_scope_and_the_floor_are_settings():
@@ -154,7 +157,7 @@ def test_the_number_and_size_of_batches_the_scope_and_the_floor_are_settings():
     def kept(settings):
         ours = agent(runs=runs, pruned=False)
         prune(ours, DATA, runs, settings)
-        return pruners.attached(ours.networks), pruners.report(ours.networks)
+        return masks_of(ours), pruners.report(ours.networks)
 
     usual, _ = kept(Pruning(4, 8))
     for settings in (Pruning(4, 8, batches=3), Pruning(8, 8)):
@@ -246,7 +249,7 @@ def test_a_state_is_trained_further_and_only_by_its_own_settings(tmp_path):
         (agent(tau=0.5), RUNS, DATA, "tau"),
         (agent(runs=RUNS[::-1]), RUNS[::-1], DATA, "runs"),
         (agent(), RUNS, Transitions(*(2 * column for column in DATA)), "data"),
-        (agent(pruned=False), RUNS, DATA, "pruning, network"),
+        (agent(pruned=False), RUNS, DATA, "pruning"),
     ):
         with pytest.raises(BadInput, match=rf"other settings \({what}\)"):
             train(other, data, runs, 8, 2, state=state)

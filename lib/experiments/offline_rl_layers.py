@@ -1,0 +1,97 @@
+"""Which weights SNIP and GraSP keep, layer by layer, before any training (paper 1, section 4.2, figure 3).
+
+One configuration is an environment and a seed: the networks of BCQ are scored on one batch and pruned. BC's two
+networks are BCQ's encoder and decoder, with the same scores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lib import pruners
+from lib.data import offline_rl
+from lib.data.offline_rl.names import environment
+from lib.errors import BadInput
+from lib.jobs import Job
+from lib.training import offline
+from lib.training.agents import Transitions
+from lib.training.bcq import BCQ
+
+TRANSITIONS = 10_000  # a batch is drawn from these
+
+KEYS = ("data", "env", "seed")
+INDEX = ("data", "env", "pruner", "sparsity", "seed", "network", "layer")
+COLUMNS = (*INDEX, "weights", "kept")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is varied; the networks are the paper's.
+
+    Attributes:
+        seeds: how many, from 0.
+    """
+
+    envs: tuple[str, ...]
+    pruners: tuple[str, ...]
+    sparsities: tuple[float, ...]
+    seeds: int
+    source: str = "recorded"
+    quality: str = "expert"
+
+    def __post_init__(self):
+        if self.seeds < 1 or not self.envs or not self.pruners or not self.sparsities:
+            raise BadInput("envs, pruners and sparsities must name something, and seeds be at least 1")
+
+
+def configurations(settings: Settings) -> list[dict]:
+    """The grid: an environment and a seed each."""
+    shared = {
+        "data": f"{settings.source}-{settings.quality}",
+        "source": settings.source,
+        "quality": settings.quality,
+        "pruners": list(settings.pruners),
+        "sparsities": list(settings.sparsities),
+    }
+    return [
+        shared | {"env": environment(env).name, "seed": seed} for env in settings.envs for seed in range(settings.seeds)
+    ]
+
+
+def units(configuration: dict) -> int:
+    """Nothing is trained; all configurations cost about the same."""
+    return 1
+
+
+def run(configuration: dict, job: Job) -> list[dict]:
+    """Prune; one row a pruner, sparsity and layer, `kept` in percent of the layer's weights."""
+    env, seed = configuration["env"], configuration["seed"]
+    bundle = offline_rl.load(configuration["source"], env, configuration["quality"], TRANSITIONS)
+    data = Transitions.of(bundle, job.device)
+    stack = [offline.Run(seed, name, s) for name in configuration["pruners"] for s in configuration["sparsities"]]
+    known = environment(env)
+    agent = BCQ(known.observations, [1.0] * known.actions, [seed] * len(stack), device=job.device)
+    offline.prune(agent, data, stack)
+    rows = []
+    for layer in pruners.prunable(agent.networks):
+        network, position = place(layer.name)
+        for number, of in enumerate(stack):
+            kept = 100 * float((layer.weight[number] != 0).float().mean())
+            key = {
+                "data": configuration["data"],
+                "env": env,
+                "pruner": of.pruner,
+                "sparsity": of.sparsity,
+                "seed": seed,
+            }
+            key |= {"network": network, "layer": position, "weights": layer.weight[number].numel(), "kept": kept}
+            rows.append(key)
+    job.advance(f"{env} {seed}")
+    return rows
+
+
+def place(name: str) -> tuple[str, int]:
+    """Which network a weight is of, and in which of its layers, counted from 1; the critics are critic1 and critic2."""
+    network, *rest = name.split(".")
+    position = int(rest[rest.index("layers") + 1]) + 1
+    return (f"critic{int(rest[0]) + 1}" if network == "critic" else network), position

@@ -1,0 +1,128 @@
+"""What the offline experiments compare, on a few random transitions of Hopper and narrow networks."""
+
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lib.data.offline_rl import recorded
+from lib.errors import BadInput
+from lib.experiments import offline_rl as experiment
+from lib.experiments import offline_rl_layers as layers
+from lib.jobs import Job, Stopped
+from lib.sweep.grid import Grid
+from lib.training.bc import BCSettings, PlainBCSettings
+from lib.training.bcq import BCQSettings
+
+NARROW = {
+    "bc": BCSettings(hidden=(8, 8), batch=8),
+    "bcq": BCQSettings(hidden=(8, 8), vae_hidden=(8, 8), batch=8, target_samples=2, acting_samples=4),
+    "plain_bc": PlainBCSettings(hidden=(8, 8), batch=8),
+}
+PRUNED = (experiment.Pruned("snip", (0.5, 0.9)), experiment.Pruned("random", (0.9,)))
+RUNS = [("dense", 0.0), ("random", 0.9), ("snip", 0.5), ("snip", 0.9)]
+
+
+@cache
+def chance(transitions: int):
+    draw = np.random.default_rng(0)
+    return recorded("hopper", lambda seen: draw.uniform(-1, 1, (len(seen), 3)), transitions)
+
+
+@pytest.fixture(autouse=True)
+def no_experts(monkeypatch: pytest.MonkeyPatch):
+    """Data of a random policy: experiments ask for an expert's, which takes longer to play."""
+    load = lambda source, env, quality="expert", transitions=200, seed=0: chance(transitions)  # noqa: E731
+    monkeypatch.setattr(experiment.offline_rl, "load", load)
+
+
+def task(algorithm: str = "bc", **changed) -> experiment.Task:
+    given = {"env": "hopper", "algorithm": algorithm, "pruned": PRUNED, "seeds": 2, "steps": 4, "every": 2}
+    return experiment.Task(**(given | {"episodes": 1, "transitions": 200} | changed))
+
+
+def table(configuration: dict, job: Job | None = None) -> pd.DataFrame:
+    rows = experiment.run(configuration, job or Job())
+    return Grid("offline_rl", "quick", experiment, {}, "").table(rows)
+
+
+@pytest.mark.parametrize("algorithm", experiment.ALGORITHMS)
+def test_each_run_of_a_seed_has_a_row_an_evaluation(algorithm: str):
+    configurations = experiment.configurations(experiment.Settings((task(algorithm),), **NARROW))
+    assert [c["seed"] for c in configurations] == [0, 1]
+    job = Job()
+    rows = table(configurations[1], job)
+    assert job.done == experiment.units(configurations[1]) == 2
+    assert sorted(set(zip(rows.pruner, rows.sparsity, strict=True))) == RUNS
+    assert sorted(set(rows.step)) == [2, 4]
+    assert len(rows) == 8
+    key = rows[["data", "env", "algorithm", "batches", "seed"]].drop_duplicates()
+    assert key.to_numpy().tolist() == [["recorded-expert", "hopper", algorithm, 1, 1]]
+    span = 3234.3 + 20.272305  # D4RL's references
+    assert rows.normalised_return.to_numpy() == pytest.approx(100 * (rows["return"] + 20.272305) / span)
+    assert rows.groupby(["pruner", "sparsity"])["return"].nunique().min() == 2  # it learns between evaluations
+
+
+def test_a_run_is_the_same_whatever_else_is_pruned_beside_it():
+    both = experiment.Settings((task(seeds=1),), **NARROW)
+    alone = experiment.Settings((task(seeds=1, pruned=(experiment.Pruned("snip", (0.9,)),)),), **NARROW)
+    rows, few = (table(experiment.configurations(settings)[0]) for settings in (both, alone))
+    mine = rows[(rows.pruner == "dense") | ((rows.pruner == "snip") & (rows.sparsity == 0.9))]
+    pd.testing.assert_frame_equal(mine.reset_index(drop=True), few)
+
+
+def test_more_batches_are_rows_of_their_own_and_change_the_masks_alone():
+    settings = experiment.Settings((task(seeds=1), task(seeds=1, batches=3)), **NARROW)
+    one, three = (table(c).set_index(["pruner", "sparsity", "step"]) for c in experiment.configurations(settings))
+    assert set(one.batches) == {1}
+    assert set(three.batches) == {3}
+    same = (one["return"] == three["return"]).groupby(["pruner", "sparsity"]).all()
+    assert same["dense", 0.0]
+    assert same["random", 0.9]
+    assert not same["snip", 0.9]
+
+
+def test_a_stopped_configuration_goes_on_with_the_same_rows(tmp_path):
+    configuration = experiment.configurations(experiment.Settings((task(seeds=1),), **NARROW))[0]
+    whole = table(configuration)
+    with pytest.raises(Stopped):
+        table(configuration, Job(folder=tmp_path, deadline=0))
+    assert (tmp_path / "stack.pt").exists()
+    pd.testing.assert_frame_equal(table(configuration, Job(folder=tmp_path)), whole)
+
+
+@pytest.mark.parametrize(
+    ("changed", "what"),
+    [
+        ({"algorithm": "td3"}, "algorithm 'td3': known are bc, bcq, plain_bc"),
+        ({"env": "ant"}, "environment 'ant'"),
+        ({"quality": "good"}, "data recorded good"),
+        ({"steps": 5}, "steps=5 a multiple of every=2"),
+        ({"steps": 120, "every": 60}, "every=60 must be a multiple of 50"),
+        ({"seeds": 0}, "seeds and episodes must be at least 1"),
+        ({"batches": 0}, "batches must be at least 1"),
+        ({"pruned": (experiment.Pruned("sinp", (0.5,)),)}, "pruner 'sinp'"),
+        ({"pruned": (experiment.Pruned("snip", (1.0,)),)}, "sparsity=1.0"),
+    ],
+)
+def test_a_task_of_nothing_known_is_refused(changed: dict, what: str):
+    with pytest.raises(BadInput, match=what):
+        task(**changed)
+
+
+def test_layers_are_counted_of_the_papers_networks():
+    settings = layers.Settings(("hopper",), ("snip", "magnitude"), (0.95,), seeds=1)
+    (configuration,) = layers.configurations(settings)
+    found = Grid("offline_rl_layers", "quick", layers, {}, "").table(layers.run(configuration, Job()))
+    assert sorted(set(found.network)) == ["actor", "critic1", "critic2", "decoder", "encoder"]
+    assert found.groupby("network").layer.unique().map(list).tolist() == [[1, 2, 3]] * 5
+    snip = found[found.pruner == "snip"].set_index(["network", "layer"])
+    assert snip.loc["encoder"].weights.tolist() == [14 * 750, 750 * 750, 750 * 12]
+    for networks in (["actor"], ["critic1", "critic2"], ["encoder"], ["decoder"]):  # ranked together
+        mine = found[found.network.isin(networks)]
+        left = (mine.weights * mine.kept).groupby(mine.pruner).sum() / mine.weights.groupby(mine.pruner).sum()
+        assert left.tolist() == pytest.approx([5, 5], abs=0.01)
+    # the smallest weights go: a layer of many inputs starts with smaller ones than the first
+    wide = found[(found.pruner == "magnitude") & (found.layer == 1)].kept
+    assert (wide > 40).all()

@@ -1,0 +1,73 @@
+"""Laws of the optimizer that knows the kept weights alone."""
+
+import copy
+
+import torch
+from torch import nn
+
+from lib.training.kept import KeptAdam
+
+
+def trained(optimizer, parameters, masks, steps=5):
+    """The parameters after a few steps on gradients that do not know of the masks."""
+    draw = torch.Generator().manual_seed(1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        for parameter in parameters:
+            gradient = torch.randn(parameter.shape, generator=draw)
+            parameter.grad = gradient if masks is None else gradient * masks.get(parameter, torch.tensor(True))
+        optimizer.step()
+    return [parameter.detach().clone() for parameter in parameters]
+
+
+def setting():
+    draw = torch.Generator().manual_seed(0)
+    parameters = [nn.Parameter(torch.randn(shape, generator=draw)) for shape in ((2, 3, 5), (2, 3), (2, 1, 3))]
+    masks = {
+        parameter: torch.rand(parameter.shape, generator=draw) < 0.4 for parameter in (parameters[0], parameters[2])
+    }
+    with torch.no_grad():
+        for parameter, mask in masks.items():
+            parameter.mul_(mask)
+    return parameters, masks
+
+
+def test_it_is_adam_on_masked_gradients_and_removed_weights_stay_exactly_zero():
+    parameters, masks = setting()
+    ours = trained(KeptAdam(parameters, masks, 0.01), parameters, None)
+    assert all((ours[place][~masks[parameters[place]]] == 0).all() for place in (0, 2))
+    rivals, masks = setting()
+    theirs = trained(torch.optim.Adam(rivals, 0.01, foreach=True), rivals, masks)
+    assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+    assert not torch.equal(ours[0], setting()[0][0])
+
+
+def test_it_remembers_nothing_of_what_is_removed():
+    parameters, masks = setting()
+    optimizer = KeptAdam(parameters, masks, 0.01)
+    trained(optimizer, parameters, None, 1)
+    sizes = sorted(len(state["exp_avg"].flatten()) for state in optimizer.state_dict()["state"].values())
+    assert sizes == sorted([6, sum(int(mask.sum()) for mask in masks.values())])
+
+
+def test_it_goes_on_where_it_was():
+    parameters, masks = setting()
+    optimizer = KeptAdam(parameters, masks, 0.01)
+    trained(optimizer, parameters, None, 3)
+    state, then = copy.deepcopy(optimizer.state_dict()), [parameter.detach().clone() for parameter in parameters]
+    whole = trained(optimizer, parameters, None, 2)
+    others, masks = setting()
+    again = KeptAdam(others, masks, 0.01)
+    again.load_state_dict(state)
+    with torch.no_grad():
+        for other, value in zip(others, then, strict=True):
+            other.copy_(value)
+    assert all(torch.equal(a, b) for a, b in zip(trained(again, others, None, 2), whole, strict=True))
+
+
+def test_without_masks_it_is_adam():
+    parameters, _ = setting()
+    rivals, _ = setting()
+    ours = trained(KeptAdam(parameters, {}, 0.01), parameters, None)
+    theirs = trained(torch.optim.Adam(rivals, 0.01, foreach=True), rivals, None)
+    assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
