@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import gymnasium as gym
 import numpy as np
 
 from lib.data.environments import make
@@ -22,22 +23,23 @@ def rollouts(act: Callable[[np.ndarray], np.ndarray], env: str, seeds: Sequence[
     Args:
         act: observations float32 [run, episodes, o] -> actions [run, episodes, a]. An agent that draws random numbers
             must draw them a run at a time, or its runs depend on the stack.
+        env: Gymnasium's name, or one of D4RL's (`lib.data.offline_rl.names`).
         seeds: one a run.
     """
     if not seeds or episodes < 1:
         raise BadInput(f"an evaluation needs a run and an episode or more; these are {len(seeds)} runs, {episodes}")
     places = [(run, episode) for run in range(len(seeds)) for episode in range(episodes)]
-    known = environment(env)
-    games = {place: make(known.id) for place in places}
-    observations = np.zeros((len(seeds), episodes, known.observations), np.float32)
+    name = env if env in gym.registry else environment(env).id
+    games = {place: make(name) for place in places}
+    widths = [space.shape[0] for space in (games[0, 0].observation_space, games[0, 0].action_space)]
+    observations = np.zeros((len(seeds), episodes, widths[0]), np.float32)
     for (run, episode), game in games.items():
         observations[run, episode], _ = game.reset(seed=start(seeds[run], episode))
     returns = np.zeros((len(seeds), episodes))
     while games:
         actions = np.asarray(act(observations))
-        if actions.shape != (len(seeds), episodes, known.actions):
-            wanted = (len(seeds), episodes, known.actions)
-            raise BadInput(f"actions for {known.id} must have shape {wanted}, these have {actions.shape}")
+        if actions.shape != (wanted := (len(seeds), episodes, widths[1])):
+            raise BadInput(f"actions for {name} must have shape {wanted}, these have {actions.shape}")
         if not np.isfinite(actions).all():
             raise BadInput(f"run {np.argwhere(~np.isfinite(actions))[0][0]} acts with a number that is not finite")
         for place, game in list(games.items()):

@@ -10,7 +10,7 @@ Any score goes with any pattern, and a schedule says when and how much.
 from lib.pruners.layers import LayerRule, Prunable, Scores, layer_rule, prunable
 from lib.pruners.masks import attach, attached, computed_once, detach, empty_layers, report, sparsity, sparsity_per_run
 from lib.pruners.patterns import n_of_m, unstructured
-from lib.pruners.schedules import Gradual, Once
+from lib.pruners.schedules import Gradual, Once, RewardAware
 from lib.pruners.scores import grasp, magnitude, random, snip
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "LayerRule",
     "Once",
     "Prunable",
+    "RewardAware",
     "Scores",
     "attach",
     "attached",

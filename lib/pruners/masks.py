@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from lib.errors import BadInput
+from lib.pruners.grouped import Grouped
 from lib.pruners.layers import Prunable, prunable, stacked_runs
 
 
@@ -59,7 +60,8 @@ def computed_once() -> Iterator[None]:
 def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
     """Hold the weights where a mask is False at zero from now on; a second call replaces the masks it names.
 
-    A weight that a former mask removed and the new one keeps starts again from zero.
+    A weight that a former mask removed and the new one keeps starts again from zero. Where weights share coefficients
+    (`group_sparse`) a mask must keep or remove whole groups, as `group_sparse.whole_groups` does.
 
     Optimizers made before stay valid: the parameter object does not change. In `state_dict()` a masked weight "w"
     becomes "parametrizations.w.original" and "parametrizations.w.0.mask".
@@ -68,8 +70,8 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
         masks: {parameter name: bool tensor of the parameter's shape, True = kept}.
 
     Raises:
-        BadInput: a name that is no prunable parameter, a wrong shape, a mask that is not boolean, or a layer with
-            a parametrization of another kind.
+        BadInput: a name that is no prunable parameter, a wrong shape, a mask that is not boolean or cuts a group, or a
+            layer with a parametrization of another kind.
     """
     layers = {layer.name: layer for layer in prunable(model)}
     for name, mask in masks.items():  # all are checked before one is attached
@@ -80,7 +82,10 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
             raise BadInput(f"mask {name!r} is {mask.dtype}, expected torch.bool (True = kept)")
         if tuple(mask.shape) != expected:
             raise BadInput(f"mask {name!r} has shape {tuple(mask.shape)}, its parameter {expected}")
-        _masked(layers[name])
+        if (own := grouped(layers[name])) is not None:
+            numbers = mask.float()
+            if not torch.equal(own(own.right_inverse(numbers)), numbers):
+                raise BadInput(f"mask {name!r} cuts groups of weights that share a coefficient: use whole_groups")
     for name, mask in masks.items():
         layer = layers[name]
         mask = mask.detach().to(layer.weight.device).clone()
@@ -89,8 +94,9 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
             masked.mask = mask
         else:
             parametrize.register_parametrization(layer.module, "weight", Masked(mask))
+        own = grouped(layer)
         with torch.no_grad():
-            original(layer).copy_(weight)
+            original(layer).copy_(weight if own is None else own.right_inverse(weight))
 
 
 def attached(model: nn.Module) -> dict[str, Tensor]:
@@ -99,9 +105,9 @@ def attached(model: nn.Module) -> dict[str, Tensor]:
 
 
 def detach(model: nn.Module) -> None:
-    """Bake the masks in: weights become plain parameters again, removed ones are zero but free to train."""
+    """Bake masks and groups in: weights become plain parameters again, removed ones are zero but free to train."""
     for layer in prunable(model):
-        if _masked(layer) is not None:
+        if _own(layer) != (None, None):
             # torch deletes the mask's `weight` from the layer's class, which deep copies of the layer share
             shared = type(layer.module)
             layer.module.__class__ = type(shared.__name__, shared.__bases__, dict(vars(shared)))
@@ -109,21 +115,37 @@ def detach(model: nn.Module) -> None:
 
 
 def _masked(layer: Prunable) -> Masked | None:
-    if not parametrize.is_parametrized(layer.module, "weight"):
-        return None
-    chain = layer.module.parametrizations.weight
-    if len(chain) != 1 or not isinstance(chain[0], Masked):
+    return _own(layer)[1]
+
+
+def _own(layer: Prunable) -> tuple[Grouped | None, Masked | None]:
+    """The layer's parametrizations: groups of weights, then a mask on what they expand to; either may be missing."""
+    chain = list(layer.module.parametrizations.weight) if parametrize.is_parametrized(layer.module, "weight") else []
+    grouped = chain.pop(0) if chain and isinstance(chain[0], Grouped) else None
+    masked = chain.pop(0) if chain and isinstance(chain[0], Masked) else None
+    if chain:
         raise BadInput(f"{layer.name} already has a parametrization of another kind: remove it before pruning")
-    return chain[0]
+    return grouped, masked
 
 
 def original(layer: Prunable) -> nn.Parameter:
-    """The trained parameter behind a layer's weight, whether a mask is attached or not.
+    """The trained parameter behind a layer's weight, whether a mask is attached or not; of groups the coefficients.
 
     Raises:
         BadInput: the layer has a parametrization of another kind.
     """
-    return layer.module.weight if _masked(layer) is None else layer.module.parametrizations.weight.original
+    return layer.module.weight if _own(layer) == (None, None) else layer.module.parametrizations.weight.original
+
+
+def grouped(layer: Prunable) -> Grouped | None:
+    """How the layer's weights share coefficients, None if they do not."""
+    return _own(layer)[0]
+
+
+def spread(layer: Prunable, values: Tensor) -> Tensor:
+    """Values of the trained parameter, such as its gradient, at each place of the weight."""
+    own = grouped(layer)
+    return values if own is None else own(values)
 
 
 def sparsity(model: nn.Module) -> float:

@@ -36,7 +36,7 @@ def unstructured(
         raise BadInput(f"scope={scope!r}: known are {', '.join(SCOPES)}")
     if not 0 <= floor <= 1:
         raise BadInput(f"floor={floor} is not in [0, 1]")
-    shares = _per_run(sparsity, _check(scores))
+    shares = per_run(sparsity, scores)
     masks: dict[str, Tensor] = {}
     for names in _pools(scores, scope):
         pool = torch.cat([_protected(scores[name].reshape(len(shares), -1), floor) for name in names], dim=1)
@@ -87,8 +87,9 @@ def _pools(scores: Mapping[str, Tensor], scope: str) -> list[list[str]]:
     return list(pools.values())
 
 
-def _per_run(sparsity: float | Sequence[float], runs: int | None) -> list[float]:
+def per_run(sparsity: float | Sequence[float], scores: Mapping[str, Tensor]) -> list[float]:
     """The sparsity of each run; of one network as of a stack of one."""
+    runs = _check(scores)
     shares = [sparsity] * (runs or 1) if isinstance(sparsity, Real) else list(sparsity)
     if len(shares) != (runs or 1):
         raise BadInput(f"{len(shares)} sparsities for {runs or 1} runs: give one number, or one a run")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 
 from lib.errors import BadInput
+
+REFERENCES = ("record", "every_step", "pruning")
 
 
 def _check_sparsity(name: str, value: float) -> None:
@@ -61,3 +64,82 @@ class Gradual:
             return 0.0
         done = min((step - self.start) // self.every, self.times)
         return self.final + (self.initial - self.final) * (1 - done / self.times) ** 3
+
+
+@dataclass
+class RewardAware:
+    """Reward-aware pruning (paper 5, Algorithms 1 and 2): prune further when the reward is higher than ever before.
+
+    To be asked at every step, or at least whenever the reward is measured anew. One object a run: it remembers the
+    highest reward and how often it has pruned. Algorithm 1 leaves open what the reward is; that is the caller's
+    choice, such as the mean return of the last ten episodes.
+
+    Attributes:
+        increase: P_step, what is added to the sparsity at a time.
+        every: P_fre, prune only at steps that are multiples of it.
+        start: P_start, prune only after this step.
+        limit: S_ub, the sparsity never exceeds it.
+        initial_reward: R_prev at the beginning. Algorithm 1 has 0; where returns are negative choose -inf.
+        reference: when R_prev rises to the newest reward. "record": when a newer one is measured, or after a chance
+            to prune; so a reward counts as new until then. "every_step": after each step, as Algorithm 1 is printed;
+            then a record counts only if it is measured at the very step of a pruning, as it is where episodes of 1,000
+            steps meet an `every` of their multiples, and hardly ever where they end at any time. "pruning": only
+            after a chance to prune, so a record between two of them may be worse than the next reward that counts.
+        highest, newest, times: what it remembers: R_prev, R_new, how often it has pruned.
+    """
+
+    increase: float = 0.01
+    every: int = 5_000
+    start: int = 0
+    limit: float = 0.95
+    initial_reward: float = 0.0
+    reference: str = "record"
+    highest: float = field(init=False)
+    newest: float = field(init=False, default=-math.inf)
+    times: int = field(init=False, default=0)
+
+    def __post_init__(self):
+        _check_sparsity("limit", self.limit)
+        if not 0 < self.increase < 1:
+            raise BadInput(f"increase={self.increase} must lie in (0, 1): the share that goes at a time")
+        if self.every < 1 or self.start < 0:
+            raise BadInput(f"RewardAware(every={self.every}, start={self.start}): at least 1 and not negative")
+        if self.reference not in REFERENCES:
+            raise BadInput(f"reference={self.reference!r}: known are {', '.join(REFERENCES)}")
+        if math.isnan(self.initial_reward):
+            raise BadInput("initial_reward is not a number; 0 as in the paper, or -inf where returns are negative")
+        self.highest = self.initial_reward
+
+    def target(self, step: int, reward: float | None = None) -> float:
+        """Share of weights to have removed at this step.
+
+        Args:
+            reward: the newest there is, R_new; -inf before there is one.
+
+        Raises:
+            BadInput: no reward, or one that is not a number.
+        """
+        if reward is None or math.isnan(reward):
+            raise BadInput(f"reward-aware pruning at step {step} needs a reward (-inf before the first), not {reward}")
+        chance = step % self.every == 0 and step > self.start
+        if self.reference == "record" and reward != self.newest:
+            self.highest = max(self.highest, self.newest)
+        self.newest = reward
+        if chance and reward > self.highest and self.sparsity < self.limit:
+            self.times += 1
+        if chance or self.reference == "every_step":
+            self.highest = max(self.highest, reward)
+        return self.sparsity
+
+    @property
+    def sparsity(self) -> float:
+        """P_th: the target so far, the same number for the same count whatever the way there."""
+        return min(round(self.times * self.increase, 12), self.limit)
+
+    def state_dict(self) -> dict:
+        """What it remembers."""
+        return {"highest": self.highest, "newest": self.newest, "times": self.times}
+
+    def load_state_dict(self, content: dict) -> None:
+        """Go on from where `state_dict` was called."""
+        self.highest, self.newest, self.times = content["highest"], content["newest"], content["times"]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lib.errors import BadInput
 from lib.pruners.layers import Prunable, Scores, prunable, stacked_runs
-from lib.pruners.masks import original
+from lib.pruners.masks import original, spread
 
 Loss = Callable[[nn.Module], Tensor]
 
@@ -54,7 +54,7 @@ def snip(model: nn.Module, loss: Loss | Sequence[Loss]) -> Scores:
     """
     layers = prunable(model)
     gradients = _gradients(model, layers, loss)
-    return _scores(layers, [(layer.weight * gradient).abs() for layer, gradient in zip(layers, gradients, strict=True)])
+    return _scores(layers, [product.abs() for product in _products(layers, gradients)])
 
 
 def grasp(model: nn.Module, loss: Loss | Sequence[Loss]) -> Scores:
@@ -74,7 +74,7 @@ def grasp(model: nn.Module, loss: Loss | Sequence[Loss]) -> Scores:
     if not along.requires_grad:
         raise BadInput("the loss is linear in the weights, so its Hessian is zero and GraSP has nothing to go by")
     products = torch.autograd.grad(along, [original(layer) for layer in layers], materialize_grads=True)
-    return _scores(layers, [layer.weight * product for layer, product in zip(layers, products, strict=True)])
+    return _scores(layers, _products(layers, products))
 
 
 def _gradients(
@@ -91,6 +91,11 @@ def _gradients(
         if gradient is None:
             raise BadInput(f"the loss does not depend on {layer.name}: score only the networks that it trains")
     return gradients
+
+
+def _products(layers: Sequence[Prunable], trained: Sequence[Tensor]) -> list[Tensor]:
+    """Each weight times what was computed for the parameter behind it: its own, or the coefficient it shares."""
+    return [layer.weight * spread(layer, values) for layer, values in zip(layers, trained, strict=True)]
 
 
 def _scores(layers: Sequence[Prunable], tensors: Sequence[Tensor]) -> Scores:

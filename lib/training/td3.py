@@ -273,15 +273,7 @@ class Trainer:
             file.flush()
             os.fsync(file.fileno())
         self.logged = self.steps
-        content = {
-            "identity": self.identity(),
-            "agent": self.agent.state_dict(),
-            "environments": self.environments.state_dict(),
-            "draws": [draw.bit_generator.state for draw in self.draws],
-            "steps": self.steps,
-            "returns": self.returns,
-            "unfinished": self.unfinished.tolist(),
-        }
+        content = {"identity": self.identity(), **self.state_dict()}
         part = folder / f"{STATE}.{os.getpid()}.part"
         torch.save(content, part)
         part.replace(folder / STATE)
@@ -303,11 +295,27 @@ class Trainer:
         if len(rows) != np.prod(shape):
             raise BadInput(f"{folder / LOG} ends before step {content['steps']}: move {folder} away to start anew")
         self.replay.load(torch.from_numpy(rows.reshape(shape)), content["steps"])
+        self.logged = content["steps"]
+        self.load_state_dict(content)
+
+    def state_dict(self) -> dict:
+        """Everything but the transitions."""
+        return {
+            "agent": self.agent.state_dict(),
+            "environments": self.environments.state_dict(),
+            "draws": [draw.bit_generator.state for draw in self.draws],
+            "steps": self.steps,
+            "returns": self.returns,
+            "unfinished": self.unfinished.tolist(),
+        }
+
+    def load_state_dict(self, content: dict) -> None:
+        """Go on from where `state_dict` was called; the transitions are loaded apart."""
         self.agent.load_state_dict(content["agent"])
         self.environments.load_state_dict(content["environments"])
         for draw, state in zip(self.draws, content["draws"], strict=True):
             draw.bit_generator.state = state
-        self.steps = self.logged = content["steps"]
+        self.steps = content["steps"]
         self.returns, self.unfinished = content["returns"], np.array(content["unfinished"])
 
     def identity(self) -> dict:
@@ -320,10 +328,17 @@ class Trainer:
         return 4 * len(self.seeds) * self.replay.rows.shape[2]
 
 
-def start(env: str, seeds: Sequence[int], settings: Settings, device: str = "cpu") -> Trainer:
-    """A stack of runs at its beginning, one a seed; what a run will become depends on its seed alone."""
+def begin(
+    env: str, seeds: Sequence[int], settings: Settings, device: str = "cpu"
+) -> tuple[nn.ModuleDict, Environments]:
+    """What a stack of runs begins with: the networks and the environments, one a seed."""
     environments = Environments(env, [seed_of(seed, 2) for seed in seeds])
-    stack = networks(environments.observations.shape[1], environments.bound, seeds, settings).to(device)
+    return networks(environments.observations.shape[1], environments.bound, seeds, settings).to(device), environments
+
+
+def start(env: str, seeds: Sequence[int], settings: Settings, device: str = "cpu") -> Trainer:
+    """A stack of runs at its beginning; what a run will become depends on its seed alone."""
+    stack, environments = begin(env, seeds, settings, device)
     return Trainer(Agent(stack, settings), environments, seeds)
 
 

@@ -1,4 +1,4 @@
-"""Laws of `lib.pruners.schedules`: equation 1 of paper 5, and that any score and pattern go with it."""
+"""Laws of `lib.pruners.schedules`: equation 1 and Algorithm 2 of paper 5, any score and pattern goes with them."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from torch import nn
 
 from lib import pruners
 from lib.errors import BadInput
-from lib.pruners import Gradual, Once
+from lib.pruners import Gradual, Once, RewardAware
 
 
 def test_gradual_is_equation_1_at_each_pruning_and_constant_in_between():
@@ -81,3 +81,93 @@ def test_weights_pruned_gradually_while_training_do_not_come_back_and_the_last_c
         model(inputs).square().mean().backward()
         optimizer.step()
     assert pruners.sparsity(model) == 0.9
+
+
+# Reward-aware
+
+
+def asked(schedule, rewards, start=0):
+    """The targets when asked at each step from `start` on."""
+    return [schedule.target(step, reward) for step, reward in enumerate(rewards, start)]
+
+
+def algorithm_1(rewards, increase, every, start, limit):
+    """As printed, line by line: targets after each step."""
+    threshold, previous, targets = 0.0, 0.0, []
+    for step, new in enumerate(rewards):
+        if step % every == 0 and start < step and threshold < limit and new > previous:
+            threshold += increase
+        if new > previous:
+            previous = new
+        targets.append(threshold)
+    return targets
+
+
+def test_every_step_is_algorithm_1_as_printed():
+    draw = torch.Generator().manual_seed(0)
+    rewards = (torch.arange(200) / 20 + torch.randn(200, generator=draw)).tolist()
+    schedule = RewardAware(0.125, every=2, start=7, limit=0.5, reference="every_step")
+    expected = algorithm_1(rewards, 0.125, 2, 7, 0.5)
+    assert asked(schedule, rewards) == expected
+    assert expected[-1] == 0.5
+    assert expected[7] == 0
+
+
+def test_what_counts_as_higher_than_before():
+    #         a chance: step 2,      4,      6,      8
+    rewards = [1, 5, 5, 3, 4, 9, 6, 6, 7, 7]
+    ways = {"record": [2], "every_step": [], "pruning": [2, 6, 8]}
+    for reference, steps in ways.items():
+        targets = asked(RewardAware(0.1, every=2, reference=reference), rewards)
+        rises = [step for step in range(1, 10) if targets[step] > targets[step - 1]]
+        assert rises == steps, reference
+
+
+def test_where_rewards_are_measured_at_chances_the_first_two_ways_are_one():
+    draw = torch.Generator().manual_seed(0)
+    episodes = (1 + 3 * torch.randn(40, generator=draw)).cumsum(0).tolist()
+    rewards = [-float("inf")] * 5 + [reward for reward in episodes for _ in range(5)]  # measured at multiples of 5
+    one, other = (RewardAware(every=10, reference=name) for name in ("record", "every_step"))
+    found = asked(one, rewards)
+    assert found == asked(other, rewards)
+    assert found[-1] > 0
+
+
+def test_a_record_counts_once():
+    assert asked(RewardAware(0.1, every=1), [0, 5, 5, 5, 6, 6]) == [0, 0.1, 0.1, 0.1, 0.2, 0.2]
+
+
+def test_nothing_is_pruned_below_the_first_reference_or_without_a_reward_yet():
+    inf = float("inf")
+    assert asked(RewardAware(0.1, every=1), [-inf, -3, -2, -1]) == [0] * 4
+    assert asked(RewardAware(0.1, every=1, initial_reward=-inf), [-inf, -inf, -3, -2]) == [0, 0, 0.1, 0.2]
+
+
+def test_targets_do_not_drift_and_stop_at_the_limit():
+    schedule = RewardAware(0.1, every=1, limit=0.75)
+    targets = asked(schedule, range(12))
+    assert targets == [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.75, 0.75, 0.75]
+
+
+def test_it_goes_on_from_what_it_remembers():
+    rewards = [1, 2, 1, 3, 2, 4]
+    whole, first, second = (RewardAware(0.1, every=2) for _ in range(3))
+    expected = asked(whole, rewards)
+    asked(first, rewards[:3])
+    second.load_state_dict(first.state_dict())
+    assert asked(second, rewards[3:], start=3) == expected[3:]
+
+
+def test_a_schedule_asked_without_a_reward_or_with_settings_that_cannot_be_is_refused():
+    for reward in (None, float("nan")):
+        with pytest.raises(BadInput, match=rf"at step 3 needs a reward \(-inf before the first\), not {reward}"):
+            RewardAware().target(3, reward)
+    for settings, line in (
+        ({"increase": 0.0}, r"increase=0.0 must lie in \(0, 1\)"),
+        ({"limit": 1.0}, r"limit=1.0 is not in \[0, 1\)"),
+        ({"every": 0}, r"every=0, start=0\): at least 1"),
+        ({"reference": "best"}, "reference='best': known are record, every_step, pruning"),
+        ({"initial_reward": float("nan")}, "initial_reward is not a number"),
+    ):
+        with pytest.raises(BadInput, match=line):
+            RewardAware(**settings)
