@@ -10,14 +10,31 @@ import pandas as pd
 from lib import paths
 from lib.claims.papers import Claim, Paper
 from lib.errors import BadInput
-from lib.evaluation import accuracy, files, layers, memory, products, returns
+from lib.evaluation import (
+    accuracy,
+    architectures,
+    compression,
+    files,
+    gates,
+    group_sparse,
+    intensity,
+    layers,
+    memory,
+    products,
+    returns,
+)
 from lib.evaluation.statistics import NOT_RUN, Interval, in_words, interval, together, verdict
 from lib.results import read_claims
 from lib.settings import SCALES
 
 MEASURES = {
     "accuracy": accuracy,
+    "architectures": architectures,
+    "compression": compression,
     "files": files,
+    "gates": gates,
+    "group_sparse": group_sparse,
+    "intensity": intensity,
     "layers": layers,
     "memory": memory,
     "products": products,
@@ -100,7 +117,7 @@ def _judged(claim: Claim, paper: Paper, scale: str, results: Path) -> dict:
     runs = pd.read_csv(path)
     if runs.empty:
         return _not_run(f"no run of {experiment} is finished at this scale")
-    used = sorted(set(runs.data))
+    used = sorted(set(runs.data if "data" in runs else runs.env))  # whoever learns online has data from there
     foreign = [name for name in used if name not in paper.data]
     data = ", ".join(f"{name} (stand-in)" if name in foreign else name for name in used)
     if claim.kind == "number" and foreign:

@@ -39,6 +39,8 @@ class Plasticity:
         batch: examples a step.
         learning_rate: of Adam. The paper says "initial" and no more; `drops` are epochs after which it is divided by
             ten (the authors' code: 400 of 500 for LeNet-5, 1,000 of 2,000 for the moons).
+        gate_speed: the rate of phi over that of the weights; 1 in the paper. phi moves by about its rate a step, so
+            where an epoch has few steps no gate would close in time.
         estimator: of phi's gradient, a key of plasticity.ESTIMATORS.
         expand: in stage 2 wake dormant units, one a layer, when the regularised loss on the validation split plateaus
             and the layer has no redundant unit; else gates only learn.
@@ -54,6 +56,7 @@ class Plasticity:
     batch: int
     learning_rate: float = 1e-3
     drops: tuple[int, ...] = ()
+    gate_speed: float = 1.0
     estimator: str = "arm"
     expand: bool = False
     validation: float = 0.1
@@ -68,6 +71,8 @@ class Plasticity:
             raise BadInput(f"plasticity: epochs={self.epochs}, batch={self.batch}: expected three stages, at least 1")
         if not self.k >= 0:
             raise BadInput(f"plasticity: k={self.k} must be at least 0")
+        if not self.gate_speed > 0:
+            raise BadInput(f"plasticity: gate_speed={self.gate_speed} must be above 0")
         if self.estimator not in plasticity.ESTIMATORS:
             known = ", ".join(plasticity.ESTIMATORS)
             raise BadInput(f"plasticity: estimator={self.estimator!r}: known are {known}")
@@ -118,8 +123,11 @@ def train(
     layers = plasticity.trace(model, examples.shape)
     held = hold_out(examples, settings.validation, seed) if settings.expand else (examples, None)
     # one fused call instead of dozens of small ones; what is fixed has no gradient and is left out
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.Adam(trained, settings.learning_rate, fused=True)
+    phis = [gates.phi for gates in plasticity.gates_of(model)]
+    weights = [
+        value for name, value in model.named_parameters() if value.requires_grad and not name.endswith("gates.phi")
+    ]
+    optimizer = torch.optim.Adam([{"params": weights}, {"params": phis}], settings.learning_rate, fused=True)
     kinds = [f"{gates.kind}, tau {gates.tau}" for gates in plasticity.gates_of(model)]
     identity = asdict(settings) | {"seed": seed, "session": session, "gates": kinds}
     keeper = Session(state, identity, model, optimizer, save_seconds)
@@ -135,10 +143,10 @@ def train(
         plasticity.set_k(model, k)
         if not rows or rows[-1]["stage"] != stage:
             measured = {}
-            for gates in plasticity.gates_of(model):
-                optimizer.state.pop(gates.phi, None)
-        for group in optimizer.param_groups:
-            group["lr"] = settings.learning_rate * 0.1 ** sum(epoch >= drop for drop in settings.drops)
+            for phi in phis:
+                optimizer.state.pop(phi, None)
+        for group, speed in zip(optimizer.param_groups, (1.0, settings.gate_speed), strict=True):
+            group["lr"] = speed * settings.learning_rate * 0.1 ** sum(epoch >= drop for drop in settings.drops)
         settled = plasticity.settled(model)  # then phi has no gradient (equation 16), and there is nothing to draw
         loss = _epoch(model, optimizer, held[0], settings, rates, settled, seed_of(seed, session, epoch))
         if not math.isfinite(loss):

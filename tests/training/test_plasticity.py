@@ -149,6 +149,22 @@ def test_the_rate_falls_by_ten_after_each_drop():
     assert [a / b for a, b in zip(rows[1,], rows[()], strict=True)] == pytest.approx([1, 0.1, 0.1], rel=0.1)
 
 
+@pytest.mark.parametrize("speed", [1.0, 5.0])
+def test_gates_move_at_their_own_speed(speed):
+    """Adam's first steps are as long as the rate."""
+    model, moves = network(), []
+    before = [*phis(model), model.fc2.layer.bias.detach().clone()]
+    settings = replace(SPARSIFY, epochs=(0, 2, 0), batch=40, lambdas=(40.0, 40.0), gate_speed=speed, drops=(1,))
+
+    def look():
+        now = [*phis(model), model.fc2.layer.bias.detach().clone()]
+        moves.append([float((b - a).abs().max()) for a, b in zip(before, now, strict=True)])
+
+    train(model, points(), settings, seed=0, advance=look)
+    assert moves[0] == pytest.approx([speed * 1e-3, speed * 1e-3, 1e-3], rel=1e-3)
+    assert moves[1][0] < moves[0][0] * 1.2  # drops are for both
+
+
 # Rows
 
 
@@ -337,6 +353,7 @@ def test_a_diverging_loss_is_said():
         ({"epochs": (0, 0, 0)}, "at least 1"),
         ({"epochs": (1, -1, 1)}, "at least 1"),
         ({"batch": 0}, "batch=0"),
+        ({"gate_speed": 0.0}, "gate_speed=0.0 must be above 0"),
         ({"k": -0.5}, "k=-0.5 must be at least 0"),
         ({"estimator": "reinforce"}, "estimator='reinforce': known are arm, ar, hard_concrete"),
         ({"validation": 1.0}, "validation=1.0 must be in"),

@@ -1,0 +1,187 @@
+"""Measures of networks that shrink and grow (paper 4): from a sweep's rows, and from architectures as printed.
+
+A variant is a direction of npn_moons and npn_images, and a variant of npn_ablations. Without a stage its last epoch
+counts, with one the last epoch of that stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+
+import pandas as pd
+import torch
+from torch import nn
+
+from lib.errors import BadInput
+from lib.evaluation import accuracy
+from lib.models.alexnet import alexnet
+from lib.models.lenet import lenet5
+from lib.models.plain import moons_mlp
+
+Values = dict[str, dict[int, float]]  # {"data/network": {seed: value}}
+
+LENET = ("conv1", "conv2", "fc1", "fc2")
+ALEXNET = (*(f"conv{number}" for number in range(1, 6)), "fc1", "fc2", "fc3")
+NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[str, ...]]] = {  # what is gated
+    "moons_mlp": (moons_mlp, ("fc1", "fc2")),
+    "lenet5": (lenet5, LENET),
+    "alexnet": (alexnet, ALEXNET),
+    "alexnet100": (lambda: alexnet(100), ALEXNET),
+}
+
+
+def value(
+    runs: pd.DataFrame,
+    variant: str,
+    column: str = "accuracy",
+    stage: int | None = None,
+    data: Sequence[str] | None = None,
+) -> Values:
+    """What a column holds in the end, seed by seed.
+
+    Args:
+        runs: one row a variant, seed and epoch.
+        column: accuracy (percent) or a size.
+        data: the sets that count; None: all.
+
+    Raises:
+        BadInput: a variant that the runs do not have.
+    """
+    end = _ends(runs, variant, stage, data)
+    return _cells(end, end[column])
+
+
+def difference(
+    runs: pd.DataFrame,
+    variant: str,
+    against: str,
+    stage: int | None = None,
+    against_stage: int | None = None,
+    column: str = "accuracy",
+    data: Sequence[str] | None = None,
+) -> Values:
+    """A variant's value minus that of another, or of itself at another stage, seed by seed.
+
+    Args: as `value`.
+    """
+    sides = {"one": (variant, stage), "other": (against, against_stage)}
+    both = _side_by_side({side: _ends(runs, *of, data) for side, of in sides.items()}, column)
+    return _cells(both, both.one - both.other)
+
+
+def share(
+    runs: pd.DataFrame,
+    variant: str,
+    against: str,
+    column: str = "parameters",
+    stage: int | None = None,
+    data: Sequence[str] | None = None,
+) -> Values:
+    """A variant's value in percent of another's, seed by seed: 100 is as large.
+
+    Args: as `value`.
+    """
+    sides = {"one": variant, "other": against}
+    both = _side_by_side({side: _ends(runs, name, stage, data) for side, name in sides.items()}, column)
+    return _cells(both, 100 * both.one / both.other)
+
+
+def factor(
+    runs: pd.DataFrame,
+    variants: Sequence[str],
+    column: str = "parameters",
+    stage: int | None = None,
+    data: Sequence[str] | None = None,
+) -> Values:
+    """How far variants are apart: the largest value over the smallest, seed by seed; 1 is the same.
+
+    Args: as `value`.
+    """
+    both = _side_by_side({name: _ends(runs, name, stage, data) for name in variants}, column)
+    values = both[list(variants)]
+    return _cells(both, values.max(axis=1) / values.min(axis=1))
+
+
+def spread(
+    runs: pd.DataFrame,
+    variants: Sequence[str],
+    column: str = "accuracy",
+    stage: int | None = None,
+    data: Sequence[str] | None = None,
+) -> Values:
+    """How far variants are apart: the largest value minus the smallest, seed by seed.
+
+    Args: as `value`.
+    """
+    both = _side_by_side({name: _ends(runs, name, stage, data) for name in variants}, column)
+    values = both[list(variants)]
+    return _cells(both, values.max(axis=1) - values.min(axis=1))
+
+
+def weights(network: str, architecture: str) -> int:
+    """Weights of an architecture in the paper's notation, counted as its tables count: products of open gates.
+
+    Args:
+        network: a key of NETWORKS.
+        architecture: open gates of each layer, such as "7-9-109-30"; of the moons "50-64".
+    """
+    layers, counts = _layers(network), [int(count) for count in architecture.split("-")]
+    if len(counts) != len(layers):
+        raise BadInput(f"{architecture} has {len(counts)} numbers, {network} has {len(layers)} layers with gates")
+    total = 0
+    for number, layer in enumerate(layers):
+        if isinstance(layer, nn.Conv2d):  # its gates are on its outputs
+            inputs, outputs = counts[number - 1] if number else layer.in_channels, counts[number]
+        else:  # on its inputs
+            inputs, outputs = counts[number], [*counts, layer.out_features][number + 1]
+        total += inputs * outputs * layer.weight[0, 0].numel()
+    return total
+
+
+def worst_gap(network: str, printed: Mapping[str, float]) -> float:
+    """The largest difference between weights as printed, {architecture: number}, and as counted, in percent."""
+    counted = {name: weights(network, name) for name in printed}
+    return max(100 * abs(number / counted[name] - 1) for name, number in printed.items())
+
+
+def removed(network: str, whole: str, left: str) -> float:
+    """Weights that one architecture has less than another, in percent of the other's."""
+    return 100 * (1 - weights(network, left) / weights(network, whole))
+
+
+@cache
+def _layers(network: str) -> list[nn.Linear | nn.Conv2d]:
+    """The layers with gates."""
+    if network not in NETWORKS:
+        raise BadInput(f"network {network!r}: known are {', '.join(NETWORKS)}")
+    build, names = NETWORKS[network]
+    with torch.random.fork_rng(devices=[]):
+        model = build()
+    return [model.get_submodule(name) for name in names]
+
+
+def _ends(runs: pd.DataFrame, variant: str, stage: int | None, data: Sequence[str] | None) -> pd.DataFrame:
+    """The last row of each network and seed of a variant."""
+    if "variant" not in runs:
+        runs = runs.rename(columns={"direction": "variant"})
+    if variant not in set(runs.variant):
+        raise BadInput(f"the runs have no variant {variant!r}; they have: {', '.join(sorted(set(runs.variant)))}")
+    chosen = runs[runs.variant == variant]
+    if stage is not None:
+        chosen = chosen[chosen.stage == stage]
+    return accuracy.last(chosen if data is None else chosen[chosen.data.isin(data)])
+
+
+def _side_by_side(ends: Mapping[str, pd.DataFrame], column: str) -> pd.DataFrame:
+    """One column of several ends side by side, for the networks and seeds that have them all."""
+    index = ["data", "network", "seed"]
+    columns = {name: end.set_index(index)[column] for name, end in ends.items()}
+    return pd.concat(columns, axis=1).dropna().reset_index()
+
+
+def _cells(rows: pd.DataFrame, values: pd.Series) -> Values:
+    return {
+        f"{data}/{network}": dict(zip(cell.seed, values[cell.index], strict=True))
+        for (data, network), cell in rows.groupby(["data", "network"])
+    }

@@ -1,0 +1,96 @@
+"""What the parts of plasticity do (paper 4, sections 2, 3 and 6): one setting changed at a time.
+
+One configuration is one variant and one seed: a single session of a small network through its stages. The variants
+stand in params.yaml; tau, the slope k, the stages, the sign of lambda, the gates' g and the estimator are what differs.
+Rows are kept of the end of each stage. tau tells open from closed at the end of stage 2 alone: in stage 3 gates are
+exactly 0 or 1, and without an expansion nothing in training asks for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import torch
+
+from lib.data import vision
+from lib.errors import BadInput
+from lib.jobs import Job
+from lib.models.lenet import small_lenet
+from lib.pruners import plasticity
+from lib.training import directions
+from lib.training.directions import Sessions
+from lib.training.examples import Examples
+from lib.training.plasticity import Plasticity
+from lib.training.supervised import seed_of
+
+DATA, NETWORK = "digits", "small_lenet"
+GATED = ("conv1", "conv2", "fc1", "fc2")
+
+KEYS = ("data", "network", "variant", "seed")
+INDEX = (*KEYS, "epoch")
+COLUMNS = ("variant", *directions.COLUMNS)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to train.
+
+    Attributes:
+        start: gates of each layer that are open at first; none given: all.
+        kind, tau: see `plasticity.gated`.
+    """
+
+    name: str
+    training: Plasticity
+    start: tuple[int, ...] = ()
+    kind: str = "sigmoid"
+    tau: float = 0.5
+
+
+@dataclass(frozen=True)
+class Settings:
+    seeds: tuple[int, ...]
+    variants: tuple[Variant, ...]
+
+    def __post_init__(self):
+        names = [variant.name for variant in self.variants]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise BadInput(f"two variants are called {twice[0]!r}")
+
+
+def configurations(settings: Settings) -> list[dict]:
+    """The grid: a seed of a variant each, with everything `run` needs."""
+    return [
+        {"data": DATA, "network": NETWORK, "variant": variant.name, "seed": seed}
+        | {name: value for name, value in asdict(variant).items() if name != "name"}
+        for variant in settings.variants
+        for seed in settings.seeds
+    ]
+
+
+def units(configuration: dict) -> int:
+    """Epochs of training in one configuration, at most."""
+    return sum(configuration["training"]["epochs"])
+
+
+def run(configuration: dict, job: Job) -> list[dict]:
+    """Train one variant; one row a stage."""
+    seed, settings = configuration["seed"], Plasticity(**configuration["training"])
+    sessions = Sessions(
+        {name: configuration[name] for name in KEYS},
+        Examples.of(vision.load(DATA), job.device),
+        every=sum(settings.epochs) + 1,  # ends of stages only
+        job=job,
+    )
+    torch.manual_seed(seed_of(seed))
+    model = plasticity.gated(
+        small_lenet(),
+        GATED,
+        k=settings.k,
+        kind=configuration["kind"],
+        tau=configuration["tau"],
+        start=configuration["start"] or None,
+        seed=seed_of(seed, 1),
+    )
+    sessions.train("expand" if settings.expand else "sparsify", model, settings)
+    return sessions.rows

@@ -1,0 +1,63 @@
+"""Plasticity on images (paper 4, tables 1 to 3, figures 4 and 5): sparsify a network, expand one, and the fair rivals.
+
+One configuration is one network, one data set and one seed, trained in all directions of `lib.training.directions`:
+LeNet-5 on MNIST (table 1), AlexNet on CIFAR-10 and CIFAR-100 (tables 2 and 3), a small LeNet on digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from torch import nn
+
+from lib.data import vision
+from lib.errors import BadInput
+from lib.jobs import Job
+from lib.models.alexnet import alexnet
+from lib.models.lenet import lenet5, small_lenet
+from lib.training.directions import COLUMNS, INDEX, KEYS, Directions, train_directions, units
+from lib.training.examples import Examples
+
+__all__ = ["COLUMNS", "INDEX", "KEYS", "Settings", "configurations", "run", "units"]
+
+LENET = ("conv1", "conv2", "fc1", "fc2")  # output channels of convolutions, inputs of the others
+ALEXNET = (*(f"conv{number}" for number in range(1, 6)), "fc1", "fc2", "fc3")
+NETWORKS: dict[str, tuple[Callable[[int], nn.Module], tuple[str, ...]]] = {  # from classes, and what is gated
+    "small_lenet": (small_lenet, LENET),
+    "lenet5": (lenet5, LENET),
+    "alexnet": (alexnet, ALEXNET),
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """One network on one data set, trained in all directions."""
+
+    data: str
+    network: str
+    directions: Directions
+
+    def __post_init__(self):
+        if self.network not in NETWORKS:
+            raise BadInput(f"network {self.network!r}: known are {', '.join(NETWORKS)}")
+        if self.data not in (known := vision.names()):
+            raise BadInput(f"data {self.data!r}: known are {', '.join(known)}")
+
+
+@dataclass(frozen=True)
+class Settings:
+    tasks: tuple[Task, ...]
+
+
+def configurations(settings: Settings) -> list[dict]:
+    """The grid: a seed of a task each, with everything `run` needs."""
+    return [one for task in settings.tasks for one in task.directions.configurations(task.data, task.network)]
+
+
+def run(configuration: dict, job: Job) -> list[dict]:
+    """Train one seed in all directions; one row a direction and kept epoch."""
+    data = vision.load(configuration["data"])
+    build, layers = NETWORKS[configuration["network"]]
+    return train_directions(configuration, partial(build, data.classes), layers, Examples.of(data, job.device), job)

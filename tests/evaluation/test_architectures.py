@@ -1,0 +1,98 @@
+"""Measures of architectures on a table small enough to see the answers in it, and on the paper's tables."""
+
+import pandas as pd
+import pytest
+
+from lib.errors import BadInput
+from lib.evaluation import architectures
+from lib.models.lenet import lenet5
+from lib.pruners import plasticity
+
+COLUMNS = ["data", "network", "direction", "seed", "stage", "epoch", "accuracy", "parameters"]
+RUNS = pd.DataFrame(
+    [
+        ["mnist", "a", "sparsify", 0, 1, 1, 99.0, 800],
+        ["mnist", "a", "sparsify", 0, 2, 2, 97.0, 100],
+        ["mnist", "a", "sparsify", 0, 2, 3, 97.5, 90],
+        ["mnist", "a", "sparsify", 0, 3, 4, 98.5, 90],
+        ["mnist", "a", "sparsify", 1, 3, 4, 98.0, 120],
+        ["mnist", "a", "expand", 0, 3, 4, 97.0, 180],
+        ["mnist", "a", "expand", 1, 3, 4, 99.0, 60],
+        ["mnist", "a", "expand", 2, 3, 4, 99.0, 60],
+        ["cifar10", "b", "sparsify", 0, 3, 4, 80.0, 50],
+    ],
+    columns=COLUMNS,
+)
+
+
+def test_a_value_is_that_of_the_last_epoch_or_of_a_stages_last():
+    assert architectures.value(RUNS, "sparsify", data=["mnist"]) == {"mnist/a": {0: 98.5, 1: 98.0}}
+    assert architectures.value(RUNS, "sparsify", stage=2) == {"mnist/a": {0: 97.5}}
+    assert architectures.value(RUNS, "sparsify", column="parameters", data=["cifar10"]) == {"cifar10/b": {0: 50}}
+    assert architectures.value(RUNS, "sparsify", data=["digits"]) == {}
+
+
+def test_differences_are_paired_by_seed_and_may_be_of_two_stages():
+    assert architectures.difference(RUNS, "expand", "sparsify") == {"mnist/a": {0: -1.5, 1: 1.0}}
+    stages = architectures.difference(RUNS, "sparsify", "sparsify", stage=2, against_stage=1)
+    assert stages == {"mnist/a": {0: -1.5}}
+    assert architectures.difference(RUNS, "expand", "sparsify", data=["cifar10"]) == {}
+
+
+def test_shares_factors_and_spreads():
+    assert architectures.share(RUNS, "expand", "sparsify") == {"mnist/a": {0: 200.0, 1: 50.0}}
+    for order in (["expand", "sparsify"], ["sparsify", "expand"]):
+        assert architectures.factor(RUNS, order) == {"mnist/a": {0: 2.0, 1: 2.0}}
+        assert architectures.spread(RUNS, order) == {"mnist/a": {0: 1.5, 1: 1.0}}
+
+
+def test_a_column_variant_counts_where_there_is_one():
+    runs = RUNS.assign(variant=RUNS.direction.replace("expand", "k 2"), direction="sparsify")
+    assert architectures.factor(runs, ["k 2", "sparsify"]) == {"mnist/a": {0: 2.0, 1: 2.0}}
+
+
+def test_a_variant_that_the_runs_do_not_have_is_refused_with_those_they_have():
+    for measure in (architectures.value, lambda runs, name: architectures.difference(runs, "expand", name)):
+        with pytest.raises(BadInput, match="no variant 'grow'; they have: expand, sparsify"):
+            measure(RUNS, "grow")
+
+
+# Tables 1 to 3
+
+
+@pytest.mark.parametrize(
+    ("network", "architecture", "count"),
+    [
+        ("moons_mlp", "100-80", 100 * 80 + 80 * 2),
+        ("lenet5", "20-50-800-500", 25 * 20 + 25 * 20 * 50 + 800 * 500 + 500 * 10),
+        ("lenet5", "7-9-109-30", 25 * 7 + 25 * 7 * 9 + 109 * 30 + 30 * 10),
+        (
+            "alexnet",
+            "96-256-384-384-256-1024-4096-4096",
+            9 * (3 * 96 + 96 * 256 + 256 * 384 + 384 * 384 + 384 * 256) + 1024 * 4096 + 4096 * 4096 + 40960,
+        ),
+    ],
+)
+def test_weights_are_counted_as_products_of_open_gates(network, architecture, count):
+    assert architectures.weights(network, architecture) == count
+
+
+def test_they_are_what_an_experiment_counts():
+    names = ("conv1", "conv2", "fc1", "fc2")
+    model = plasticity.gated(lenet5(), names, start=(8, 8, 53, 8))
+    counted = plasticity.sizes(plasticity.trace(model))["parameters"]
+    assert counted == architectures.weights("lenet5", "8-8-53-8") == 2304
+
+
+def test_gaps_and_shares_are_in_percent():
+    assert architectures.worst_gap("moons_mlp", {"100-80": 8160, "3-3": 15}) == 0
+    assert architectures.worst_gap("moons_mlp", {"100-80": 8160, "3-3": 12}) == pytest.approx(20)
+    assert architectures.worst_gap("moons_mlp", {"3-3": 18, "100-80": 8160}) == pytest.approx(20)
+    assert architectures.removed("moons_mlp", "100-80", "50-40") == pytest.approx(100 * (1 - 2080 / 8160))
+
+
+def test_a_network_or_an_architecture_that_does_not_fit_is_refused():
+    with pytest.raises(BadInput, match="'lenet': known are moons_mlp, lenet5"):
+        architectures.weights("lenet", "1-2-3-4")
+    with pytest.raises(BadInput, match="1-2-3 has 3 numbers, lenet5 has 4 layers with gates"):
+        architectures.weights("lenet5", "1-2-3")

@@ -1,0 +1,81 @@
+"""What the ablations of paper 4 compare, on a shortened schedule."""
+
+from dataclasses import asdict, replace
+
+import pytest
+import torch
+
+from lib import settings
+from lib.errors import BadInput
+from lib.experiments import npn_ablations
+from lib.experiments.npn_ablations import Settings, Variant
+from lib.jobs import Job
+from lib.sweep.grid import Grid
+from lib.training.plasticity import Plasticity
+
+SHORT = Plasticity((1, 2, 1), (9.0, 0.9, 2.0, 13.0), 7.0, 64, learning_rate=0.005, gate_speed=10.0)
+EXPAND = replace(SHORT, k=0.5, expand=True, patience=1, tolerance=1e9)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Of one seed of each variant, by variant and epoch."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    variants = (
+        Variant("sparsify", SHORT),
+        Variant("tau", SHORT, tau=0.9),
+        Variant("few", EXPAND, start=(3, 3, 12, 3)),
+        Variant("concrete", replace(SHORT, estimator="hard_concrete"), kind="hard_concrete"),
+    )
+    found = []
+    for configuration in npn_ablations.configurations(Settings((2,), variants)):
+        found += npn_ablations.run(configuration, Job())
+    torch.set_num_threads(threads)
+    table = Grid("npn_ablations", "quick", npn_ablations, {}, "").table(found)
+    return table.set_index(["variant", "epoch"])
+
+
+def test_rows_are_kept_of_the_end_of_each_stage(rows):
+    assert rows.loc["sparsify"].index.tolist() == [1, 3, 4]
+    assert rows.loc["sparsify"].stage.tolist() == [1, 2, 3]
+    assert set(rows.seed) == {2}
+    assert rows.direction.groupby(level=0).first().to_dict() == {
+        "sparsify": "sparsify",
+        "tau": "sparsify",
+        "few": "expand",
+        "concrete": "sparsify",
+    }
+
+
+def test_tau_matters_at_the_end_of_stage_2_only(rows):
+    same = ["accuracy", "regularised_loss", "architecture", "parameters"]
+    for epoch in (1, 4):
+        assert rows.loc[("tau", epoch), same].tolist() == rows.loc[("sparsify", epoch), same].tolist()
+    assert rows.loc[("tau", 3), "parameters"] < rows.loc[("sparsify", 3), "parameters"]
+    assert rows.loc[("tau", 3), "regularised_loss"] == rows.loc[("sparsify", 3), "regularised_loss"]
+
+
+def test_an_expansion_starts_with_few_gates_and_other_gates_are_trained_otherwise(rows):
+    assert rows.loc[("few", 1), "architecture"] == "3-3-12-3"
+    assert rows.loc[("few", 4), "architecture"] == "4-4-13-4"
+    assert rows.loc[("concrete", 3), "regularised_loss"] != rows.loc[("sparsify", 3), "regularised_loss"]
+
+
+def test_each_variant_of_quick_differs_from_its_base_in_one_thing():
+    quick = settings.build(Settings, settings.read("npn_ablations", "quick"), "quick.npn_ablations")
+    variants = {variant.name: variant for variant in quick.variants}
+    named = {"hard concrete": ["kind", "estimator"]}  # its gates have an estimator of their own
+    for variant in quick.variants:
+        base = variants["expand" if variant.training.expand else "sparsify"]
+        given, plain = (asdict(one) | asdict(one.training) for one in (variant, base))
+        changed = [name for name in given if given[name] != plain[name] and name not in ("name", "training")]
+        assert len(changed) == (variant is not base) or changed == named.get(variant.name), variant.name
+    one_stage = variants["one stage"].training
+    assert (one_stage.epochs[0], one_stage.epochs[2]) == (0, 0)
+    assert sum(one_stage.epochs) == sum(variants["sparsify"].training.epochs)
+
+
+def test_two_variants_of_one_name_are_refused():
+    with pytest.raises(BadInput, match="two variants are called 'a'"):
+        Settings((0,), (Variant("a", SHORT), Variant("a", EXPAND)))

@@ -1,0 +1,165 @@
+"""Laws of `lib.training.directions`: what is trained beside what, and how a rival is cut to size."""
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+from lib.data import vision
+from lib.errors import BadInput
+from lib.jobs import Job, Stopped
+from lib.models.lenet import LeNet
+from lib.models.plain import moons_mlp
+from lib.pruners import plasticity
+from lib.training.directions import COLUMNS, Directions, cut, largest, live_units, train_directions, units
+from lib.training.examples import Examples
+from lib.training.plasticity import Plasticity
+
+SPARSIFY = Plasticity((4, 16, 4), (0.2, 8.0), 7.0, 100, learning_rate=0.01)
+EXPAND = Plasticity((4, 16, 4), (0.1, 4.0), 0.5, 100, learning_rate=0.01, expand=True, patience=1, tolerance=1e9)
+SHORT = Directions(seeds=(3,), every=5, start=(3, 4), sparsify=SPARSIFY, expand=EXPAND)
+(CONFIGURATION,) = SHORT.configurations("moons", "moons_mlp")
+LENET = ("conv1", "conv2", "fc1", "fc2")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """As in a sweep."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def train(job):
+    examples = Examples.of(vision.load("moons"))
+    table = pd.DataFrame(train_directions(CONFIGURATION, moons_mlp, ("fc1", "fc2"), examples, job))
+    assert tuple(sorted(table)) == tuple(sorted(COLUMNS))
+    return table.set_index(["direction", "epoch"])
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return train(Job())
+
+
+def last(rows, direction):
+    return rows.loc[direction].iloc[-1]
+
+
+def test_each_direction_is_trained_equally_long_and_rows_are_kept_of_stage_ends_too(rows):
+    assert {name: part.index.get_level_values(1).tolist() for name, part in rows.groupby(level=0)} == {
+        "sparsify": [4, 5, 10, 15, 20, 24],
+        "expand": [4, 5, 10, 15, 20, 24],
+        "dense": [4, *(4 + e for e in (5, 10, 15, 20))],
+        "magnitude": [4 + e for e in (5, 10, 15, 20)],
+        "fresh": [5, 10, 15, 20, 24],
+    }
+    assert set(rows.seed) == {3}
+    assert units(CONFIGURATION) == 24 * 4 + 20
+
+
+def test_the_starts_are_those_asked_for_and_the_rivals_have_the_sparsified_size(rows):
+    assert rows.loc[("sparsify", 4), "architecture"] == "2-100-80-2"
+    assert rows.loc[("sparsify", 4), "parameters"] == 8160
+    assert rows.loc[("expand", 4), "architecture"] == "2-3-4-2"
+    end = last(rows, "sparsify")
+    assert end.parameters < 8160
+    assert last(rows, "expand").parameters > 3 * 4 + 4 * 2
+    for rival in ("magnitude", "fresh"):
+        assert set(rows.loc[rival].architecture) == {end.architecture}
+        size = ["parameters", "parameters_live", "flops"]
+        assert last(rows, rival)[size].tolist() == end[size].tolist()
+
+
+def test_dense_is_the_sparsified_network_as_long_as_that_is_ordinary_too(rows):
+    same = ["accuracy", "regularised_loss", "architecture", "k"]
+    assert rows.loc[("dense", 4), same].tolist() == rows.loc[("sparsify", 4), same].tolist()
+    assert set(rows.loc["dense"].k) == {5000.0}
+    assert set(rows.loc["dense"].architecture) == {"2-100-80-2"}
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_rows(rows, tmp_path):
+    class Impatient(Job):
+        def advance(self, label):
+            self.done += 1
+            if self.done in self.stops:
+                raise Stopped
+
+    for stops in ((10,), (40,), (70,), (100,)):
+        job = Impatient("cpu", tmp_path)
+        job.stops = stops
+        with pytest.raises(Stopped):
+            train(job)
+    pd.testing.assert_frame_equal(train(Job("cpu", tmp_path)), rows, check_exact=True)
+
+
+# Rivals cut to size
+
+
+def test_the_largest_neurons_are_those_whose_weights_weigh_most():
+    network = nn.Sequential()
+    network.fc1, network.fc2 = nn.Linear(3, 2), nn.Linear(2, 2)
+    network.fc1.weight.data = torch.tensor([[1.0, -3, 0], [1, 0, 2.5]])
+    network.fc2.weight.data = torch.tensor([[1.0, 0], [0, -2]])
+    kept = largest(network, ("fc1", "fc2"), (2, 1))
+    assert [one.tolist() for one in kept] == [[False, True, True], [False, True]]
+
+
+def lenet():
+    torch.manual_seed(0)
+    return LeNet((1, 3, 4), kernel=3, padding=1, side=8, hidden=5, classes=3)  # 4 channels of 2 x 2 positions
+
+
+def test_the_largest_channels_are_those_with_the_largest_filters_and_positions_are_taken_from_them():
+    network = lenet()
+    network.conv2.weight.data *= torch.tensor([1.0, 100, 1, 10])[:, None, None, None]
+    network.fc1.weight.data[:, :4] = 9.0  # of the first channel, which goes
+    network.fc1.weight.data[:, 4:8] = torch.tensor([4.0, 1, 3, 2])
+    network.fc1.weight.data[:, 12:] = torch.tensor([0.1, 0.3, 0.2, 0.1])
+    kept = [one.nonzero()[:, 0].tolist() for one in largest(network, LENET, (2, 2, 4, 5))]
+    assert kept[1] == [1, 3]
+    assert kept[2] == [4, 6, 7, 13]  # not 5 but 13: every channel keeps a position, or it would go unread
+
+
+def test_a_cut_network_computes_what_the_whole_one_does_with_the_others_closed():
+    network, images = lenet(), torch.randn(6, 1, 8, 8)
+    network.conv2.weight.data[0] *= 0.01  # so that the first channel goes
+    kept = largest(network, LENET, (2, 3, 7, 4))
+    small, start = cut(network, LENET, kept)
+    assert small.conv2.weight.shape == (3, 2, 3, 3)
+    assert small.fc1.weight.shape == (4, 12)  # all positions of three channels
+    assert [len(one) for one in start] == [2, 3, 12, 4]
+    left, closed = (
+        plasticity.gated(model, LENET, start=open_units) for model, open_units in ((small, start), (network, kept))
+    )
+    for model in (left, closed):
+        plasticity.set_k(model, plasticity.INFINITE)
+    torch.testing.assert_close(left.eval()(images), closed.eval()(images))
+    whole, less = (plasticity.sizes(plasticity.trace(model, (1, 8, 8))) for model in (closed, left))
+    assert whole == less
+
+
+def test_units_count_as_live_when_both_of_their_ends_are_open():
+    network = lenet()
+    start = [torch.ones(3, dtype=torch.bool), torch.tensor([1, 0, 1, 1]).bool(), torch.zeros(16), torch.ones(5)]
+    start[2][:6] = 1  # two of these positions belong to the closed channel, channels 2 and 3 have none
+    model = plasticity.gated(network, LENET, start=[one.bool() for one in start])
+    plasticity.set_k(model, plasticity.INFINITE)
+    assert live_units(model, LENET) == [3, 1, 4, 5]
+    small = plasticity.harden(model)
+    assert (small.conv1.out_channels, small.conv2.out_channels, small.fc2.in_features) == (3, 1, 5)
+
+
+# Bad input
+
+
+def test_settings_that_mix_the_directions_up_are_refused():
+    with pytest.raises(BadInput, match="expand must be true in the settings of expand"):
+        replace(SHORT, sparsify=EXPAND)
+    with pytest.raises(BadInput, match=r"seeds=\(\) and every=5: expected a seed"):
+        replace(SHORT, seeds=())
+    with pytest.raises(BadInput, match="every=0"):
+        replace(SHORT, every=0)
