@@ -43,6 +43,25 @@ DIRECTIONS = {
     "magnitude": ("neurons cut by magnitude, retrained", GREEN, "^", "-."),
     "fresh": ("dense, of the sparsified size", PINK, "P", ":"),
 }
+# paper 1: pruner: (label, colour, marker, line)
+PRUNERS = {
+    "dense": ("dense", GREY, "o", "-"),
+    "snip": ("SNIP", BLUE, "D", "-"),
+    "grasp": ("GraSP", ORANGE, "v", "--"),
+    "magnitude": ("magnitude", GREEN, "^", "-."),
+    "random": ("random", PINK, "P", ":"),
+}
+# paper 5: way of training: (label, colour, marker, line)
+WAYS = {
+    "dense": ("dense", GREY, "o", "-"),
+    "gradual": ("gradual pruning", ORANGE, "v", "--"),
+    "rwp": ("reward-aware pruning", "#000000", "s", "-."),
+    "gst_2": ("GST, B = 2", GREEN, "^", "-"),
+    "gst_4": ("GST, B = 4", BLUE, "D", "-"),
+    "projection": ("B = 4 to 2, projection", RED, "X", ":"),
+    "block4_friendly_block2": ("B = 4 to 2, block4 friendly block2", SKY, "*", "--"),
+    "block2_friendly_block4": ("B = 4 to 2, block2 friendly block4", PINK, "P", "-."),
+}
 NETWORKS = {
     "moons_mlp": "MLP",
     "lenet5": "LeNet-5",
@@ -171,3 +190,42 @@ def differences_with_intervals(axes: Axes, groups: Mapping[str, Sequence[float]]
     axes.set_yticks(range(len(groups)), list(groups))
     axes.set_ylim(len(groups) + 0.5, -0.6)
     axes.grid(axis="y", visible=False)
+
+
+def against_sparsity(axes: Axes, ends: pd.DataFrame) -> None:
+    """Normalised returns of one algorithm on one environment: a line a pruner, the dense agent's interval as a band.
+
+    Args:
+        ends: one row a run, columns pruner, sparsity, normalised_return. Sparsities stand at equal distances.
+    """
+    dense = interval(ends.normalised_return[ends.pruner == "dense"].tolist())
+    axes.axhspan(dense.low, dense.high, color=GREY, alpha=0.2, linewidth=0)
+    axes.axhline(dense.value, color=GREY, linewidth=1.5, label=PRUNERS["dense"][0])
+    sparsities = sorted(set(ends.sparsity[ends.pruner != "dense"]))
+    pruners = [name for name in PRUNERS if name in set(ends.pruner) - {"dense"}]
+    for number, pruner in enumerate(pruners):
+        cells = ends[ends.pruner == pruner].groupby("sparsity").normalised_return
+        places = [sparsities.index(sparsity) + 0.12 * (number - (len(pruners) - 1) / 2) for sparsity in cells.groups]
+        found = [interval(values.tolist()) for _, values in cells]
+        for place, (_, values) in zip(places, cells, strict=True):
+            axes.scatter([place] * len(values), values, s=7, color=PRUNERS[pruner][1], linewidths=0, alpha=0.7)
+        means, bars = [each.value for each in found], None
+        if min(each.seeds for each in found) > 1:
+            bars = [[e.value - e.low for e in found], [e.high - e.value for e in found]]
+        axes.errorbar(places, means, yerr=bars, capsize=3, markersize=7, **variant_style(pruner, PRUNERS))
+    axes.set_xticks(range(len(sparsities)), [f"{100 * sparsity:g}" for sparsity in sparsities])
+    axes.set(xlabel="weights removed, %")
+    axes.grid(axis="x", visible=False)
+
+
+def curves(axes: Axes, runs: pd.DataFrame, column: str, way: str) -> None:
+    """How a column of one way of training goes (paper 5): a line for the mean over seeds, a band for their range.
+
+    Args:
+        runs: one row an evaluation and seed, columns step and the one to draw.
+        way: of WAYS.
+    """
+    cells = runs.groupby("step")[column]
+    mean = cells.mean()
+    axes.plot(mean, markevery=max(len(mean) // 8, 1), **variant_style(way, WAYS))
+    axes.fill_between(mean.index, cells.min(), cells.max(), color=WAYS[way][1], alpha=0.15, linewidth=0)

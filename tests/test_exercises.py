@@ -35,6 +35,15 @@ def magnitude_kept(rows):
 SOLUTIONS = {
     "00.1": kept,
     "00.2": 0.8 + (0 - 0.8) * (1 - 2 / 4) ** 3,
+    "10.1": 0.1,
+    "10.2": lambda theta, h: [-t * (c * (c * t)) for t, c in zip(theta, h, strict=True)],
+    "10.3": 2,  # the scores are -1, -0.64 and -2.25
+    "11.1": 50.0,
+    "11.2": lambda scores: np.mean(sorted(scores)[len(scores) // 4 : len(scores) - len(scores) // 4]),
+    "11.3": 7.0,
+    "12.1": 80,
+    "12.2": lambda weights, sparsity: 20 * round((1 - sparsity) * weights),
+    "12.3": 79.8,
     "20.1": 100 * (1 - (2 * 32 + 2 * 2) / (4 * 32)),
     "20.2": one_of_two,
     "20.3": 11,  # 2^10 < 6^4 = 1296 <= 2^11
@@ -56,6 +65,15 @@ WRONG = {
         abs(w) > sorted(map(abs, weights))[int(sparsity * len(weights))] for w in weights
     ],
     "00.2": 0.4,
+    "10.1": -0.1,
+    "10.2": lambda theta, h: [-t * c * t for t, c in zip(theta, h, strict=True)],
+    "10.3": 3,
+    "11.1": 49.7,
+    "11.2": np.mean,
+    "11.3": 9.0,
+    "12.1": 83.3,
+    "12.2": lambda weights, sparsity: 12 * round((1 - sparsity) * weights),
+    "12.3": 100,
     "20.1": 43.75,
     "20.2": lambda row: [i % 2 == 0 for i in range(len(row))],
     "20.3": 10.34,

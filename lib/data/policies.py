@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 import yaml
+from torch.nn import functional as F
 
 from lib.errors import BadInput
 from lib.settings import build
@@ -48,9 +50,13 @@ class Policy:
         if values.ndim != 2 or values.shape[1] != self.weights[0].shape[1]:
             wanted = f"[n, {self.weights[0].shape[1]}]"
             raise BadInput(f"the policy takes observations of shape {wanted}, not {list(values.shape)}")
-        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
-            values = np.maximum(values @ weight.T + bias, 0)
-        return self.bound * np.tanh(values @ self.weights[-1].T + self.biases[-1])
+        # torch's products, not NumPy's: a sweep can ask them for the same bits on every processor, and a robot's
+        # episode makes much of the last bit
+        flow = torch.from_numpy(values)
+        layers = [(torch.from_numpy(w), torch.from_numpy(b)) for w, b in zip(self.weights, self.biases, strict=True)]
+        for weight, bias in layers[:-1]:
+            flow = F.relu(F.linear(flow, weight, bias))
+        return self.bound * torch.tanh(F.linear(flow, *layers[-1])).numpy()
 
 
 def save(policy: Policy, path: Path) -> None:
