@@ -1,4 +1,4 @@
-"""The table of claims in README.md, between two markers, always computed from results/claims.csv."""
+"""The tables of claims in README.md, between two markers, always computed from results/claims.csv."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import pandas as pd
 
 from lib import paths
 from lib.errors import BadInput
-from lib.evaluation.statistics import NOT_RUN
+from lib.evaluation.statistics import DIFFERS, NOT_RUN, PARTLY, REPRODUCED, UNDECIDED
 from lib.results import read_scorecard, write_text
 
 BEGIN, END = "<!-- claims: begin (python -m lib.claims --readme) -->", "<!-- claims: end -->"
+VERDICTS = [REPRODUCED, PARTLY, UNDECIDED, DIFFERS, NOT_RUN]
 
 
 def table(claims: pd.DataFrame) -> str:
@@ -31,12 +32,31 @@ def table(claims: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
+def summary(claims: pd.DataFrame) -> str:
+    """How many claims of each paper have which verdict, as a Markdown table."""
+    counts = pd.crosstab(claims.paper, claims.verdict).reindex(columns=VERDICTS, fill_value=0)
+    lines = [f"| paper | {' | '.join(VERDICTS)} |", "|---" * (len(VERDICTS) + 1) + "|"]
+    lines += [
+        f"| {paper} | {' | '.join(map(str, row))} |" for paper, row in zip(counts.index, counts.values, strict=True)
+    ]
+    return "\n".join(lines)
+
+
+def tables(claims: pd.DataFrame) -> str:
+    """The summary, and below it a table a paper, folded up."""
+    parts = [summary(claims)]
+    for paper, mine in claims.groupby("paper"):
+        head = f"<details><summary>Paper {paper}: {len(mine)} claims</summary>"
+        parts.append(f"{head}\n\n{table(mine)}\n\n</details>")
+    return "\n\n".join(parts)
+
+
 def updated(text: str, claims: pd.DataFrame) -> str:
-    """README's text with its table made anew."""
+    """README's text with its tables made anew."""
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
         raise BadInput(f"README.md must hold the line {BEGIN!r} and, after it, {END!r}, once each")
     before, rest = text.split(BEGIN)
-    return f"{before}{BEGIN}\n\n{table(claims)}\n\n{END}{rest.split(END)[1]}"
+    return f"{before}{BEGIN}\n\n{tables(claims)}\n\n{END}{rest.split(END)[1]}"
 
 
 def write(readme: Path = paths.README, results: Path = paths.RESULTS) -> None:

@@ -77,9 +77,23 @@ def test_writing_changes_only_what_is_between_the_markers(place: tuple[Path, Pat
     between, after = rest.split(END)
     assert (before, after) == ("# Title\n\n", "\n\nAfter.\n")
     lines = between.strip().splitlines()
-    assert lines[0] == "| paper | claim | printed | measured | criterion | verdict | scale, data |"
-    assert lines[2] == line()
-    assert len(lines) == 4
+    assert lines[0] == "| paper | reproduced | partly | undecided | differs | not run |"
+    assert lines[2] == "| 2 | 0 | 0 | 1 | 0 | 1 |"
+    assert lines[4] == "<details><summary>Paper 2: 2 claims</summary>"
+    assert lines[6] == "| paper | claim | printed | measured | criterion | verdict | scale, data |"
+    assert lines[8] == line()
+    assert lines[-1] == "</details>"
+    assert len(lines) == 12
+
+
+def test_each_paper_has_a_table_of_its_own():
+    claims = pd.DataFrame([ROW, ROW | {"paper": 1, "verdict": "differs"}, ROW | {"paper": 1, "verdict": "partly"}])
+    text = readme.tables(claims)
+    assert "| 1 | 0 | 1 | 0 | 1 | 0 |\n| 2 | 0 | 0 | 1 | 0 | 0 |" in text
+    first, second = text.split("<details>")[1:]
+    assert first.count("| 1 | it works") == 2
+    assert second.count("| 2 | it works") == 1
+    assert "it works" not in text.split("<details>")[0]
 
 
 def test_check_passes_only_when_the_table_is_in_step(place: tuple[Path, Path]):

@@ -95,6 +95,17 @@ CELLS = {
 }
 
 
+def test_of_runs_that_learn_online_the_environment_is_the_data(tmp_path: Path):
+    results = runs(tmp_path, {("imagenet", "a"): ([1.0, 2.0], [3.0, 4.0])})
+    path = results / "quick" / "runs" / "rl.csv"
+    way = {"block": 1, "shift": 0.0, "conversion": "none", "start": 0, "reward": "training", "seed": 0, "step": 10}
+    rows = [{"env": "pole", "method": "rwp", **way, "return": 1.0, "compression_ratio": 0.5}]
+    write_csv(pd.DataFrame(rows), path)
+    about = {"function": "group_sparse.ratio", "run": "rl", "chosen": {"method": "rwp"}}
+    row = judged(results, claim(**about))
+    assert (row["measured"], row["data"]) == (50.0, "pole (stand-in)")
+
+
 def test_cells_that_split_are_partly_and_each_is_named(tmp_path: Path):
     row = judged(runs(tmp_path, CELLS), claim())
     assert row["verdict"] == "partly"
