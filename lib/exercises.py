@@ -17,10 +17,13 @@ from torch import nn
 from lib import pruners
 from lib.data.offline_rl import normalised
 from lib.errors import BadInput
+from lib.evaluation import architectures, gates
+from lib.evaluation.compression import ratio
 from lib.evaluation.returns import interquartile_mean
 from lib.evaluation.statistics import interval, verdict
 from lib.kernels import int8, products, storage
-from lib.pruners import permutation
+from lib.kernels.block_circulant import circulant, expand
+from lib.pruners import permutation, plasticity
 from lib.training.bcq import BCQSettings
 
 Checker = Callable[[object], str | None]  # the hint, or None when the answer is right
@@ -121,8 +124,42 @@ def _to_codes(values: list[float], amax: float) -> list[int]:
     ).tolist()
 
 
+def _gate_slope(k: float, pi: float) -> float:
+    return gates.slope("sigmoid", k, math.log(pi / (1 - pi)) / k)
+
+
+def _arm(losses: list[list[float]], pi: list[float], u: list[float]) -> list[float]:
+    units, drawn = plasticity.Gates(torch.tensor(pi).logit(), torch.ones(2), "sigmoid", 1.0, 0.5, 1), torch.tensor(u)
+    (first, second), (one, other) = (z.int().tolist() for z in (units.antithetic(drawn), units.draw(drawn)))
+    return ((losses[first][second] - losses[one][other]) * (drawn - 0.5)).tolist()
+
+
+def _may_wake(awake: list[bool], open_now: list[bool]) -> bool:
+    phi = torch.where(torch.tensor(open_now), 1.0, -1.0)
+    units = plasticity.Gates(phi, torch.tensor(awake), "sigmoid", 1.0, 0.5, 1)
+    return bool(units.dormant().any()) and not bool(units.redundant().any())
+
+
 def _magnitude_kept(rows: list[list[float]]) -> float:
     return permutation.kept(torch.tensor(rows))
+
+
+def _circulant_block(c: list[float]) -> list[list[float]]:
+    return expand(torch.tensor([[c]]), circulant(len(c)), (len(c), len(c))).tolist()
+
+
+def _sparsities(rewards: list[float]) -> list[int]:
+    schedule = pruners.RewardAware(increase=0.05, every=1)
+    return [round(100 * schedule.target(chance, reward)) for chance, reward in enumerate(rewards, start=1)]
+
+
+def _steady_sparsity() -> float:
+    return 100 * sum(min(step // 10_000 * 0.01, 0.95) for step in range(1_000_000)) / 1_000_000
+
+
+def _average_ratio(sparsities: list[float], block: int, shift: float) -> float:
+    blocks = [block if sparsity < shift else 1 for sparsity in sparsities]
+    return sum(ratio(s, b, bitmap="none") for s, b in zip(sparsities, blocks, strict=True)) / len(sparsities)
 
 
 EXERCISES: dict[str, Checker] = {
@@ -240,6 +277,89 @@ EXERCISES: dict[str, Checker] = {
     "24.3": number(
         2 * round(0.02 / (2.0 / 127)) + 1,
         "How wide is a step when amax is 2.0? How many steps fit into 0.02, rounded? Count both signs and zero.",
+    ),
+    "50.1": number(
+        256 * 256 / 4,
+        "Each block of B x B weights holds B numbers: how many times fewer is that?",
+    ),
+    "50.2": function(
+        _circulant_block,
+        [([1.0, 2.0, 3.0, 4.0],), ([5.0, -1.0],), ([7.0],), ([0.0, 1.0, 0.0, 2.0, 4.0, 3.0],)],
+        "The weight in row i and column j is c[(i - j) % B]; the first column is c itself.",
+    ),
+    "50.3": number(
+        100 * ratio(0.5, 4, share=0.917),
+        "An eighth of the numbers is left, and a sixteenth is charged for the bitmap; then times the share.",
+        tolerance=0.06,
+    ),
+    "51.1": function(
+        _sparsities,
+        [([1.0, 3.0, 2.0, 3.0, 4.0],), ([-5.0, -1.0, 0.0, 0.5],), ([],), ([9.0, 8.0, 7.0],)],
+        "Five points more whenever a reward is above all before it, and above 0; otherwise as before.",
+    ),
+    "51.2": number(
+        _steady_sparsity(),
+        "It grows evenly from 0 to 95 % during 950,000 steps and stays there; average both parts by their length.",
+        tolerance=0.8,
+    ),
+    "51.3": number(
+        100 * ratio(_steady_sparsity() / 100, 1, share=0.917),
+        "The ratio is linear in S, so put the average sparsity into equation 3.",
+        tolerance=0.8,
+    ),
+    "52.1": number(
+        100 * (0.491 / 0.917 + 1 / 16),
+        "Solve equation 3 for S: divide by the share, then add what the bitmap costs.",
+        tolerance=0.06,
+    ),
+    "52.2": function(
+        _average_ratio,
+        [([0.0, 0.25, 0.5, 0.75], 4, 0.5), ([0.0, 0.5], 2, 1.0), ([0.0, 0.25], 4, 0.0), ([0.5, 0.5], 2, 0.5)],
+        "While S is below shift a step saves 1 - (1 - S) / B, afterwards S; average over the steps.",
+    ),
+    "52.3": number(
+        100 * (ratio(0.5, 4) - ratio(0.5, 1)),
+        "The bitmap costs the same before and after; what share of the numbers is kept before, what after?",
+    ),
+    "40.1": number(
+        _gate_slope(7.0, 0.8) * (1 - 3),
+        "The loss of open minus closed, times the slope of the sigmoid; the slope by phi has the factor k.",
+    ),
+    "40.2": function(
+        _arm,
+        [
+            ([[3.0, 1.0], [2.0, 5.0]], [0.75, 0.25], [0.5, 0.125]),
+            ([[3.0, 1.0], [2.0, 5.0]], [0.75, 0.25], [0.875, 0.5]),
+            ([[0.0, 1.0], [4.0, 2.0]], [0.5, 0.5], [0.25, 0.75]),
+        ],
+        "First loss: gates open where u > 1 - pi; second: where u < pi; their difference times u - 1/2, gate by gate.",
+    ),
+    "40.3": number(0.06 / 30, "Its price is 30 lambda; when is that more than what it gains?", tolerance=1e-5),
+    "41.1": number(architectures.weights("moons_mlp", "64-50"), "The equation at the top: l1 (l0 + 2)."),
+    "41.2": number(
+        (50 - 3) * next(n for n in range(1, 99) if plasticity.plateaus(range(n), 5, 0.0)),
+        "How many neurons have to be woken, and how many epochs does each cost when nothing improves?",
+    ),
+    "41.3": function(
+        _may_wake,
+        [
+            ([True, True, False], [True, True, False]),
+            ([True, True, False], [True, False, False]),
+            ([True, True], [True, True]),
+            ([False, False, True], [True, False, True]),
+        ],
+        "It needs one that sleeps (never open, closed now), and none to spare (once open, closed now).",
+    ),
+    "42.1": function(
+        lambda a, b, c, d: architectures.weights("lenet5", f"{a}-{b}-{c}-{d}") + 90 * d,
+        [(20, 50, 800, 500), (7, 9, 109, 30), (1, 1, 1, 1)],
+        "Take the formula at the top and change what the last layer counts.",
+    ),
+    "42.2": number(0.5 * 20 * 5 * 5, "How many weights does the gate switch? Each costs the second lambda."),
+    "42.3": number(
+        53 * 8 / 50,
+        "A position is live when its channel is open: which share of all positions belongs to open channels?",
+        tolerance=0.05,
     ),
     "61.1": number(
         math.ceil(-100 * interval([-0.5, -0.7, -0.6]).low) / 100,

@@ -173,23 +173,33 @@ def with_interval(values: Sequence[float], digits: int = 2) -> str:
     return f"{measured.value:.{digits}f} [{measured.low:.{digits}f}, {measured.high:.{digits}f}]"
 
 
-def differences_with_intervals(axes: Axes, groups: Mapping[str, Sequence[float]]) -> None:
-    """One row a name: each seed's difference a small point, their mean a marker with its 95 % interval.
+def means_with_intervals(axes: Axes, groups: Mapping[str, Sequence[float]]) -> None:
+    """One row a name: each seed's value a small point, their mean a marker with its 95 % interval.
 
-    A dashed line marks no difference. The caller names the rows and the axis.
+    The caller names the axis.
 
     Args:
-        groups: {name: differences over seeds}, drawn from top to bottom.
+        groups: {name: values over seeds}, drawn from top to bottom.
     """
     for row, values in enumerate(groups.values()):
         measured = interval(list(values))
         bars = None if measured.seeds == 1 else [[measured.value - measured.low], [measured.high - measured.value]]
         axes.scatter(values, [row + 0.24] * len(values), s=9, color=BLUE, linewidths=0)
         axes.errorbar([measured.value], [row], xerr=bars, marker="o", color=BLUE, markersize=7, capsize=4)
-    axes.axvline(0, color="black", linestyle="--", linewidth=1)
     axes.set_yticks(range(len(groups)), list(groups))
-    axes.set_ylim(len(groups) + 0.5, -0.6)
+    axes.set_ylim(len(groups) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)
+
+
+def differences_with_intervals(axes: Axes, groups: Mapping[str, Sequence[float]]) -> None:
+    """As `means_with_intervals`; a dashed line marks no difference, and a row more is left free below.
+
+    Args:
+        groups: {name: differences over seeds}, drawn from top to bottom.
+    """
+    means_with_intervals(axes, groups)
+    axes.axvline(0, color="black", linestyle="--", linewidth=1)
+    axes.set_ylim(len(groups) + 0.5, -0.6)
 
 
 def against_sparsity(axes: Axes, ends: pd.DataFrame) -> None:
@@ -229,3 +239,33 @@ def curves(axes: Axes, runs: pd.DataFrame, column: str, way: str) -> None:
     mean = cells.mean()
     axes.plot(mean, markevery=max(len(mean) // 8, 1), **variant_style(way, WAYS))
     axes.fill_between(mean.index, cells.min(), cells.max(), color=WAYS[way][1], alpha=0.15, linewidth=0)
+
+
+def over_epochs(axes: Axes, rows: pd.DataFrame, column: str, direction: str) -> None:
+    """One direction of paper 4: each seed a thin line, their mean a thick one, ends of stages 1 and 2 dotted."""
+    look = {"color": DIRECTIONS[direction][1]}
+    for _, one in rows.groupby("seed"):
+        axes.plot(one.epoch, one[column], linewidth=1, alpha=0.5, **look)
+    mean = rows.groupby("epoch")[column].mean()
+    axes.plot(mean.index, mean, linewidth=2.5, label="mean of seeds", **look)
+    for stage in (1, 2):
+        axes.axvline(rows[rows.stage == stage].epoch.max(), color="black", linestyle=":", linewidth=1)
+
+
+def accuracy_against_size(axes: Axes, ends: pd.DataFrame) -> None:
+    """A marker a direction of paper 4: mean accuracy at mean live weights, bars 95 % intervals; small points are seeds.
+
+    Args:
+        ends: one row a direction and seed, columns direction, accuracy, parameters_live.
+    """
+    for direction in (name for name in DIRECTIONS if name in set(ends.direction)):
+        mine = ends[ends.direction == direction]
+        look = variant_style(direction, DIRECTIONS) | {"linestyle": "none"}
+        sizes, accuracies = (interval(mine[name].tolist()) for name in ("parameters_live", "accuracy"))
+        bars = {}
+        if sizes.seeds > 1:
+            for name, one in (("xerr", sizes), ("yerr", accuracies)):
+                bars[name] = [[one.value - one.low], [one.high - one.value]]
+        axes.scatter(mine.parameters_live, mine.accuracy, s=9, color=look["color"], linewidths=0)
+        axes.errorbar([sizes.value], [accuracies.value], **bars, markersize=8, capsize=4, **look)
+    axes.set(xscale="log", xlabel="live weights, log scale", ylabel="test accuracy (%)")

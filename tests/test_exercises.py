@@ -32,6 +32,34 @@ def magnitude_kept(rows):
     return sum(sum(sorted(map(abs, row[i : i + 4]))[2:]) for row in rows for i in range(0, len(row), 4))
 
 
+def circulant_block(c):
+    return [[c[(i - j) % len(c)] for j in range(len(c))] for i in range(len(c))]
+
+
+def sparsities(rewards):
+    highest, pruned, found = 0, 0, []
+    for reward in rewards:
+        if reward > highest:
+            highest, pruned = reward, pruned + 5
+        found.append(pruned)
+    return found
+
+
+def average_ratio(sparsities, block, shift):
+    return np.mean([1 - (1 - s) / block if s < shift else s for s in sparsities])
+
+
+def may_wake(awake, open_now):
+    pairs = list(zip(awake, open_now, strict=True))
+    return (False, False) in pairs and (True, False) not in pairs
+
+
+def arm_of_a_table(losses, pi, u):
+    one = losses[u[0] > 1 - pi[0]][u[1] > 1 - pi[1]]
+    other = losses[u[0] < pi[0]][u[1] < pi[1]]
+    return [(one - other) * (u_j - 0.5) for u_j in u]
+
+
 SOLUTIONS = {
     "00.1": kept,
     "00.2": 0.8 + (0 - 0.8) * (1 - 2 / 4) ** 3,
@@ -58,6 +86,24 @@ SOLUTIONS = {
     "24.1": 0.05,
     "24.2": lambda values, amax: [max(-127, min(127, round(v / (amax / 127)))) for v in values],
     "24.3": 3,  # -1, 0 and 1
+    "50.1": 16_384,
+    "50.2": circulant_block,
+    "50.3": 74.5,
+    "51.1": sparsities,
+    "51.2": 49.9,  # 0.95 x 47.5 + 0.05 x 95
+    "51.3": 40.0,
+    "52.1": 59.8,
+    "52.2": average_ratio,
+    "52.3": 37.5,
+    "40.1": 7 * 0.8 * 0.2 * -2,
+    "40.2": arm_of_a_table,
+    "40.3": 0.002,
+    "41.1": 50 * (64 + 2),
+    "41.2": 47 * 6,
+    "41.3": may_wake,
+    "42.1": lambda a, b, c, d: 25 * a + 25 * a * b + c * d + 100 * d,
+    "42.2": 250,
+    "42.3": 8.48,
     "61.1": 0.85,
 }
 WRONG = {
@@ -88,6 +134,24 @@ WRONG = {
     "24.1": 6.35 / 255,
     "24.2": lambda values, amax: [round(v / (amax / 127)) for v in values],
     "24.3": 255,
+    "50.1": 4096,  # a number a block
+    "50.2": lambda c: [[c[(j - i) % len(c)] for j in range(len(c))] for i in range(len(c))],
+    "50.3": 80.2,
+    "51.1": lambda rewards: [5 * sum(r > 0 for r in rewards[: i + 1]) for i in range(len(rewards))],
+    "51.2": 47.5,
+    "51.3": 45.8,  # without the bitmap
+    "52.1": 53.5,
+    "52.2": lambda sparsities, block, shift: np.mean([1 - (1 - s) / block for s in sparsities]),
+    "52.3": 75,
+    "40.1": 0.8 * 0.2 * -2,
+    "40.2": lambda losses, pi, u: [-x for x in arm_of_a_table(losses, pi, u)],
+    "40.3": 0.06,
+    "41.1": 64 * (50 + 2),
+    "41.2": 47 * 5,
+    "41.3": lambda awake, open_now: not all(open_now),
+    "42.1": lambda a, b, c, d: 25 * a + 25 * a * b + c * d + 10 * d,
+    "42.2": 0.5,
+    "42.3": 53,
     "61.1": 0.84,
 }
 

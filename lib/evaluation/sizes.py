@@ -79,3 +79,30 @@ def sizes(model: nn.Module, shape: Sequence[int], value_bits: int = 16) -> dict[
     uses = positions(model, shape)
     found["flops_dense"] = sum(2 * layer.weight.numel() * uses.get(layer.name, 0) for layer in layers)
     return found | {"flops": flops(model, shape)}
+
+
+def operations_per_byte(model: nn.Module, shape: Sequence[int], batch: int, value_bits: int = 16) -> float:
+    """Operations of a network's matrix products over the bytes they move (paper 5, figure 1).
+
+    Each layer reads its weights and its inputs once and writes its outputs once; nothing stays on the chip from one
+    layer to the next. Biases, norms and activations are left out.
+
+    Args:
+        shape: of one example, without the batch axis.
+        batch: examples that share one reading of the weights.
+    """
+    moved = 0
+
+    def count(module: nn.Module, inputs: tuple, output: torch.Tensor) -> None:
+        nonlocal moved
+        moved += module.weight.numel() + batch * (inputs[0].numel() + output.numel())
+
+    layers = prunable(model)
+    handles = [layer.module.register_forward_hook(count) for layer in layers]
+    try:
+        uses = positions(model, shape)
+    finally:
+        for handle in handles:
+            handle.remove()
+    operations = sum(2 * batch * layer.weight.numel() * uses[layer.name] for layer in layers)
+    return 8 * operations / (moved * value_bits)

@@ -68,6 +68,16 @@ def refines(fine: Tensor, coarse: Tensor) -> bool:
     return len(pairs) == number(fine)
 
 
+def check_phases(block: int, conversion: str) -> None:
+    """Refuse what has no phases. Settings are checked by it before a process may compute anything (lib.sweep)."""
+    if block < 1:
+        raise BadInput(f"block={block} must be at least 1")
+    if conversion not in CONVERSIONS:
+        raise BadInput(f"conversion {conversion!r}: known are {', '.join(CONVERSIONS)}")
+    if conversion != "none" and block != 4:
+        raise BadInput(f"conversion {conversion!r} is from block size 4 to 2, this is block={block}")
+
+
 def phases(block: int, conversion: str = "none") -> list[Tensor]:
     """The tables of Algorithm 1 in their order, the last one's weights all single; with a conversion three.
 
@@ -77,10 +87,7 @@ def phases(block: int, conversion: str = "none") -> list[Tensor]:
     Raises:
         BadInput: an unknown conversion, or one of another block size than 4.
     """
-    if conversion not in CONVERSIONS:
-        raise BadInput(f"conversion {conversion!r}: known are {', '.join(CONVERSIONS)}")
-    if conversion != "none" and block != 4:
-        raise BadInput(f"conversion {conversion!r} is from block size 4 to 2, this is block={block}")
+    check_phases(block, conversion)
     whole = circulant(block)
     if conversion == "none":
         return [whole, single(block)] if block > 1 else [whole]

@@ -77,7 +77,7 @@ class Compression:
             raise BadInput(f"reward={self.reward!r}: known are {', '.join(REWARDS)}")
         if self.window < 1:
             raise BadInput(f"window={self.window} must be at least 1")
-        group_sparse.phases(self.block, self.conversion)  # refuses what is not known
+        group_sparse.check_phases(self.block, self.conversion)
 
     def phases(self) -> list[tuple[torch.Tensor, float]]:
         """Tables, and the sparsity at which each ends."""

@@ -8,7 +8,16 @@ import torch
 
 from lib import pruners
 from lib.errors import BadInput
-from lib.evaluation.compression import csr_crossover, pack, packed_ratio, ratio, unpack
+from lib.evaluation.compression import (
+    changed_by_conversion,
+    csr_crossover,
+    pack,
+    packed_gap,
+    packed_ratio,
+    ratio,
+    unpack,
+    weight_share,
+)
 from lib.kernels import storage
 from lib.kernels.block_circulant import circulant
 from lib.models.mlp import MLP, generators, plain
@@ -28,8 +37,20 @@ def test_equations_2_and_3_by_hand():
 def test_the_papers_shares_are_of_the_actors_weights():
     """91.7 and 97.4 % (section 4): the weights of 256-256 actors of HalfCheetah's and Humanoid's sizes."""
     for sizes, chosen, printed in (((17, 256, 256, 6), [1], 91.7), ((376, 256, 256, 17), [0, 1], 97.4)):
-        weights = [a * b for a, b in pairwise(sizes)]
-        assert 100 * sum(weights[i] for i in chosen) / sum(weights) == pytest.approx(printed, abs=0.06)
+        assert weight_share(list(pairwise(sizes)), chosen) == pytest.approx(printed, abs=0.06)
+    assert weight_share([[2, 3, 2, 2], [3, 8, 3]], [1]) == 75
+
+
+@pytest.mark.parametrize("bitmap", ["weights", "coefficients"])
+def test_halfcheetahs_actor_takes_the_bytes_that_the_equation_says(bitmap):
+    assert packed_gap(4, 0.5, bitmap) == pytest.approx(0, abs=1e-9)
+    assert packed_gap(2, 0.3, bitmap) == pytest.approx(0, abs=0.01)  # a share of coefficients is a whole number of them
+
+
+def test_only_a_projection_changes_weights():
+    assert changed_by_conversion("block4_friendly_block2") == 0
+    assert changed_by_conversion("block2_friendly_block4") == 0
+    assert changed_by_conversion("projection") > 1
 
 
 @pytest.mark.parametrize(

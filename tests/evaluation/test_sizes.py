@@ -5,7 +5,9 @@ import torch
 from torch import nn
 
 from lib import pruners
-from lib.evaluation.sizes import flops, sizes
+from lib.errors import BadInput
+from lib.evaluation import intensity
+from lib.evaluation.sizes import flops, operations_per_byte, sizes
 from lib.models.lenet import lenet5
 from lib.models.resnet import resnet20
 
@@ -56,3 +58,21 @@ def test_sizes_of_a_small_network_counted_by_hand():
         "flops_dense": 2 * 144,
         "flops": 2 * 80,
     }
+
+
+def test_operations_per_byte_counted_by_hand():
+    network = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
+    moved = (15 + 4 * 8) + (10 + 4 * 7)  # weights once; of each example what goes in and comes out
+    assert operations_per_byte(network, (3,), batch=4, value_bits=16) == 2 * 4 * 25 / (2 * moved)
+    assert operations_per_byte(network, (3,), batch=4, value_bits=32) == 2 * 4 * 25 / (4 * moved)
+    convolution = nn.Conv2d(3, 8, 3)
+    assert operations_per_byte(convolution, (3, 5, 5), batch=1) == 2 * 216 * 9 / (2 * (216 + 75 + 72))
+    assert not convolution._forward_hooks
+
+
+def test_the_papers_operations_per_byte_with_256_transitions_and_one_image():
+    """Figure 1 prints 50 to 60 for TD3 and more than 100 for ResNet-34."""
+    assert 50 < intensity.operations_per_byte("critic of HalfCheetah", 256) < 60
+    assert intensity.operations_per_byte("ResNet-34", 1) > 100
+    with pytest.raises(BadInput, match="network 'resnet': known are actor of HalfCheetah"):
+        intensity.operations_per_byte("resnet", 1)

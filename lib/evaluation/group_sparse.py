@@ -1,0 +1,100 @@
+"""Measures of group-sparse training for claims (paper 5): from a sweep's rows to one number a seed.
+
+Which runs are meant is said by their columns: chosen = {"method": "gst", "block": [2, 4]}, a value or several a column.
+What they are compared with has the same columns but those that `against` names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from lib.errors import BadInput
+
+KEYS = ["env", "method", "block", "shift", "conversion", "start", "reward", "seed"]  # what a run is
+SINGLE = {"block": 1, "shift": 0.0, "conversion": "none"}
+DENSE = {"method": "dense", **SINGLE, "start": 0, "reward": "none"}
+END = 0.2  # share of a training whose evaluations are averaged: a single one is noisy, the best would flatter
+
+Values = dict[str, dict[int, float]]  # {"environment, way": {seed: value}}
+
+
+def ends(runs: pd.DataFrame, steps: int | None = None) -> pd.DataFrame:
+    """One row a run: its last row, the return averaged over the evaluations of the last fifth of its steps.
+
+    Args:
+        runs: one row an evaluation, columns KEYS, step, return and others.
+        steps: only runs of at least so many; None: all.
+    """
+    length = runs.groupby(KEYS).step.transform("max")
+    late = runs[runs.step > (1 - END) * length].groupby(KEYS)["return"].mean()
+    last = runs[(runs.step == length) & (length >= (steps or 0))]
+    return last.assign(**{"return": late.reindex(pd.MultiIndex.from_frame(last[KEYS])).to_numpy()})
+
+
+def lead(
+    runs: pd.DataFrame, chosen: Mapping[str, object], against: Mapping[str, object] = DENSE, steps: int | None = None
+) -> Values:
+    """How much more the chosen runs earn in the end than others of the same seed, in percent of the dense return.
+
+    Raises:
+        BadInput: a dense agent that earns nothing.
+    """
+    end = ends(runs, steps)
+    rows = _beside(_beside(_chosen(end, chosen), end, against, "return", "other"), end, DENSE, "return", "dense")
+    if (rows.dense <= 0).any():
+        raise BadInput(f"a dense agent earns {rows.dense.min():g}, of which there is no percentage")
+    return _cells(rows, 100 * (rows["return"] - rows.other) / rows.dense)
+
+
+def ratio(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None = None) -> Values:
+    """The compression ratio by equation 3, averaged over training, in percent."""
+    found = _chosen(ends(runs, steps), chosen)
+    return _cells(found, 100 * found.compression_ratio)
+
+
+def ratio_lead(
+    runs: pd.DataFrame, chosen: Mapping[str, object], against: Mapping[str, object], steps: int | None = None
+) -> Values:
+    """How much higher that ratio is than that of others of the same seed, in points."""
+    end = ends(runs, steps)
+    rows = _beside(_chosen(end, chosen), end, against, "compression_ratio", "other")
+    return _cells(rows, 100 * (rows.compression_ratio - rows.other))
+
+
+def _chosen(table: pd.DataFrame, wanted: Mapping[str, object]) -> pd.DataFrame:
+    unknown = [name for name in wanted if name not in table]
+    if unknown:
+        raise BadInput(f"runs have no column {unknown[0]!r}; there are: {', '.join(table.columns)}")
+    kept = [table[name].isin(value if isinstance(value, list) else [value]) for name, value in wanted.items()]
+    return table[np.logical_and.reduce(kept)] if kept else table
+
+
+def _beside(
+    rows: pd.DataFrame, table: pd.DataFrame, against: Mapping[str, object], column: str, name: str
+) -> pd.DataFrame:
+    """Those of the rows that have a counterpart in the table, with its value in a new column."""
+    counterparts = pd.MultiIndex.from_frame(rows[KEYS].assign(**against))
+    values = table.set_index(KEYS)[column].reindex(counterparts)
+    return rows.assign(**{name: values.to_numpy()}).dropna(subset=name)
+
+
+def _cells(table: pd.DataFrame, values: pd.Series) -> Values:
+    cells: Values = {}
+    for row, value in zip(table.itertuples(), values, strict=True):
+        cells.setdefault(f"{row.env}, {way(row)}", {})[row.seed] = float(value)
+    return cells
+
+
+def way(row: object) -> str:
+    """What a run's way of training is called: of a row with the columns KEYS."""
+    text = row.method
+    if row.block > 1:
+        text += f", B = {row.block}, released at {row.shift:g}"
+    if row.conversion != "none":
+        text += f", {row.conversion.replace('_', ' ')}"
+    if row.start:
+        text += f", from step {row.start}"
+    return text + (", by evaluation" if row.reward == "evaluation" else "")

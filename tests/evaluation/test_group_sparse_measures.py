@@ -1,0 +1,80 @@
+"""Measures of group-sparse training on runs small enough to compute by hand."""
+
+import pandas as pd
+import pytest
+
+from lib.errors import BadInput
+from lib.evaluation import group_sparse
+
+DENSE = ("dense", 1, 0.0, "none", 0, "none")
+RWP = ("rwp", 1, 0.0, "none", 0, "training")
+GRADUAL = ("gradual", 1, 0.0, "none", 0, "training")
+GST = ("gst", 4, 0.5, "none", 0, "training")
+FRIENDLY = ("gst", 4, 0.5, "block4_friendly_block2", 0, "training")
+
+
+def runs(ways: dict[tuple, list[tuple[float, float]]], env: str = "a", steps: int = 100) -> pd.DataFrame:
+    """Ten evaluations a run; the last two earn one less and one more than the end, all before them 1000."""
+    rows = []
+    for way, seeds in ways.items():
+        for seed, (end, saved) in enumerate(seeds):
+            key = dict(zip(group_sparse.KEYS, (env, *way, seed), strict=True))
+            for number, earned in enumerate([1000.0] * 8 + [end - 1, end + 1], start=1):
+                rows.append(
+                    key | {"step": number * steps // 10, "return": earned, "compression_ratio": saved * number / 10}
+                )
+    return pd.DataFrame(rows)
+
+
+@pytest.fixture
+def table() -> pd.DataFrame:
+    ways = {DENSE: [(200.0, 0.0), (100.0, 0.0)], RWP: [(190.0, 0.4), (100.0, 0.5)]}
+    return runs(
+        ways | {GRADUAL: [(170.0, 0.4), (110.0, 0.5)], GST: [(100.0, 0.7), (90.0, 0.6)], FRIENDLY: [(120.0, 0.7)]}
+    )
+
+
+def test_a_run_ends_with_the_mean_return_of_its_last_fifth_and_its_last_ratio(table):
+    end = group_sparse.ends(table)
+    assert len(end) == 9
+    assert end[end.method == "gst"]["return"].tolist() == [100.0, 90.0, 120.0]
+    assert end[end.method == "rwp"].compression_ratio.tolist() == [0.4, 0.5]
+
+
+def test_leads_are_of_the_same_seed_and_in_percent_of_the_dense_return(table):
+    assert group_sparse.lead(table, {"method": "rwp"}) == {"a, rwp": {0: -5.0, 1: 0.0}}
+    assert group_sparse.lead(table, {"method": "rwp"}, {"method": "gradual"}) == {"a, rwp": {0: 10.0, 1: -10.0}}
+    found = group_sparse.lead(table, {"method": "gst", "shift": [0.25, 0.5]})
+    assert found["a, gst, B = 4, released at 0.5"] == {0: -50.0, 1: -10.0}
+    friendly = "a, gst, B = 4, released at 0.5, block4 friendly block2"
+    assert found[friendly] == {0: -40.0}
+    chosen = {"conversion": ["block4_friendly_block2", "projection"]}
+    assert group_sparse.lead(table, chosen, {"conversion": "none"}) == {friendly: {0: 10.0}}  # in percent of 200
+
+
+def test_ratios_are_in_percent_and_their_leads_in_points(table):
+    assert group_sparse.ratio(table, {"method": "rwp"}) == {"a, rwp": {0: 40.0, 1: 50.0}}
+    alone = {"method": "rwp", **group_sparse.SINGLE}
+    found = group_sparse.ratio_lead(table, {"method": "gst", "conversion": "none"}, alone)
+    assert found["a, gst, B = 4, released at 0.5"] == pytest.approx({0: 30.0, 1: 10.0})
+
+
+def test_what_has_no_counterpart_or_too_few_steps_is_left_out(table):
+    assert group_sparse.lead(table, {"method": "rwp"}, {"reward": "evaluation"}) == {}
+    assert group_sparse.lead(table, {"method": "rwp", "env": "b"}) == {}
+    assert group_sparse.ratio(table, {"method": "rwp"}, steps=101) == {}
+    both = pd.concat([table, runs({RWP: [(50.0, 0.3)]}, "b", 200)])
+    assert group_sparse.ratio(both, {"method": "rwp"}, steps=200) == {"b, rwp": {0: 30.0}}
+
+
+def test_ways_are_told_apart_by_start_and_reward(table):
+    later = table[table.method == "rwp"].assign(start=20, reward="evaluation")
+    found = group_sparse.ratio(pd.concat([table, later]), {"method": "rwp"})
+    assert list(found) == ["a, rwp", "a, rwp, from step 20, by evaluation"]
+
+
+def test_what_cannot_be_measured_is_refused(table):
+    with pytest.raises(BadInput, match="runs have no column 'blocks'; there are: env, method"):
+        group_sparse.ratio(table, {"blocks": 4})
+    with pytest.raises(BadInput, match="a dense agent earns -3, of which there is no percentage"):
+        group_sparse.lead(runs({DENSE: [(-3.0, 0.0)], RWP: [(5.0, 0.4)]}), {"method": "rwp"})
