@@ -39,7 +39,8 @@ def pipeline(scale: str = "quick", root: Path = paths.ROOT) -> str:
         stages["scorecard"] = scorecard_stage(root)
     for path in sorted((root / "notebooks").glob("*.ipynb")):
         tree = code(path)
-        if scale == "quick" or _runs_read(tree):  # at other scales only those that show its runs
+        read = _runs_read(tree)
+        if scale == "quick" or (read and set(read) <= set(experiments)):  # at other scales those that show its runs
             stages[path.stem] = notebook_stage(path, tree, scale, root)
     if scale != "quick":  # commands run in the root, wherever the file lies
         stages = {name: {"wdir": "../..", **stage} for name, stage in stages.items()}

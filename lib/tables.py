@@ -32,6 +32,29 @@ def variants(runs: pd.DataFrame, scale: str) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def directions(ends: pd.DataFrame) -> pd.DataFrame:
+    """Where each direction of paper 4 ends: one row a direction, in the figures' order.
+
+    Args:
+        ends: one row a direction and seed.
+    """
+    rows = []
+    for direction in (name for name in plots.DIRECTIONS if name in set(ends.direction)):
+        mine = ends[ends.direction == direction]
+        rows.append(
+            {
+                "network": plots.DIRECTIONS[direction][0],
+                "seeds": len(mine),
+                "accuracy, %": plots.with_interval(mine.accuracy.tolist()),
+                "weights": plots.with_interval(mine.parameters.tolist(), 0),
+                "live weights": plots.with_interval(mine.parameters_live.tolist(), 0),
+                "MFLOPs": round(mine.flops.mean() / 1e6, 3),
+                f"architecture, seed {mine.seed.min()}": mine.sort_values("seed").architecture.iloc[0],
+            }
+        )
+    return pd.DataFrame(rows)
+
+
 def side_by_side(runs: pd.DataFrame, chosen: Sequence[str], scale: str) -> pd.DataFrame:
     """Accuracy of some variants in columns, in percent with intervals: one row a network, as the papers print it."""
     rows = []

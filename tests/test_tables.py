@@ -57,3 +57,18 @@ def test_side_by_side_has_a_column_a_variant_and_the_last_epoch_in_it():
     assert row["2:4, retrained"].startswith("98.00 [")
     assert row["pruned, not retrained"] == ""  # these runs have none
     assert (row["network"], row["seeds"], row["epochs a session"]) == ("small LeNet on 8 x 8 digits", 2, 2)
+
+
+def test_directions_of_paper_4_stand_in_the_figures_order():
+    columns = ["direction", "seed", "accuracy", "parameters", "parameters_live", "flops", "architecture"]
+    ends = [
+        ("sparsify", 1, 97.0, 30, 20, 4e6, "2-2"),
+        ("sparsify", 0, 99.0, 50, 40, 8e6, "3-2"),
+        ("dense", 0, 98.0, 90, 90, 9e6, "9-9"),
+    ]
+    dense, sparsified = tables.directions(pd.DataFrame(ends, columns=columns)).to_dict("records")
+    assert (dense["network"], dense["live weights"]) == ("dense", "90 (one seed)")
+    assert (sparsified["network"], sparsified["seeds"], sparsified["MFLOPs"]) == ("sparsified", 2, 6.0)
+    assert sparsified["accuracy, %"].startswith("98.00 [")
+    assert sparsified["live weights"].startswith("30 [")
+    assert sparsified["architecture, seed 0"] == "3-2"

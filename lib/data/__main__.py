@@ -20,6 +20,7 @@ from lib.data import sources
 from lib.errors import BadInput
 
 LOCK = paths.ROOT / "data.dvc"
+COUNTED = ("_inputs", "observations", "_speakers")  # arrays with a row an example
 
 
 def contents(folder: Path, ignored: Iterable[str] = ()) -> list[str]:
@@ -62,7 +63,7 @@ def _some(names: list[str]) -> str:
 
 def line(source: sources.Source, files: dict[str, Path], origin: str) -> str:
     """What a reader wants to know of a set that is ready, in one line."""
-    inputs = [path for array, path in files.items() if array.endswith("_inputs") or array == "observations"]
+    inputs = [path for array, path in files.items() if array.endswith(COUNTED)]
     examples = sum(len(sources.open_array(path)) for path in inputs)
     size = sum(path.stat().st_size for path in files.values()) / 1e6
     return f"{source.name:9} {examples:7,} examples {size:6.1f} MB   from {origin}   terms: {source.terms}"

@@ -1,0 +1,176 @@
+"""Corpora that people recorded: where their files lie, who speaks in them, and how each is read.
+
+speechocean762/{WAVE,train,test}              as its publisher packs it
+speech/speechocean762/{index.json,audio}      the same clips, one Opus file a speaker
+voxceleb/vox2_dev/wav/ID/VIDEO/NNNNN.wav      VoxCeleb2's development set, its .m4a files turned into .wav
+voxceleb/vox1/wav/ID/VIDEO/NNNNN.wav          VoxCeleb1, both its parts in one folder
+voxceleb/{veri_test2,list_test_all2,list_test_hard2}.txt     the cleaned lists of trials Vox1-O, -E and -H
+"""
+
+from __future__ import annotations
+
+import json
+import wave
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import soundfile
+
+from lib.data.speech.filterbank import RATE
+from lib.data.speech.utterances import Trials, all_trials, read_trials
+from lib.errors import BadInput
+
+SHORTEST = RATE // 2  # samples: half a second
+LISTS = {"vox1_o": "veri_test2.txt", "vox1_e": "list_test_all2.txt", "vox1_h": "list_test_hard2.txt"}
+PARTS = ("train", "test")
+
+
+@dataclass(frozen=True)
+class Clip:
+    """One utterance that is not read yet.
+
+    Attributes:
+        name: how errors call it.
+        samples: how many its file announces.
+        read: its samples in the range of 16-bit integers, [samples].
+    """
+
+    name: str
+    speaker: str
+    samples: int
+    read: Callable[[], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Clips to learn from, clips to be judged on, and the lists of trials over the latter."""
+
+    train: list[Clip]
+    test: list[Clip]
+    trials: Mapping[str, Trials]
+
+
+def wav_clip(path: Path, speaker: str) -> Clip:
+    """An utterance in a .wav file of its own.
+
+    Raises:
+        BadInput: the file is missing, no .wav file, not 16-bit mono at 16 kHz, or shorter than half a second.
+    """
+    try:
+        with wave.open(str(path)) as file:
+            found = (file.getframerate(), file.getnchannels(), 8 * file.getsampwidth())
+            samples = file.getnframes()
+    except FileNotFoundError as error:
+        raise BadInput(f"{path} does not exist") from error
+    except (wave.Error, EOFError) as error:
+        raise BadInput(f"{path} is no whole .wav file ({error or 'it ends too early'}): fetch it again") from error
+    if found != (RATE, 1, 16):
+        raise BadInput(f"{path} has {found[0]} Hz, {found[1]} channels, {found[2]} bits; expected {RATE} Hz, 1, 16")
+    _long_enough(str(path), samples)
+    return Clip(str(path), speaker, samples, lambda: read_wav(path))
+
+
+def read_wav(path: Path) -> np.ndarray:
+    """The samples of a 16-bit mono file, int16 [n]. BadInput when it ends before it should."""
+    with wave.open(str(path)) as file:
+        content, announced = file.readframes(file.getnframes()), file.getnframes()
+    if len(content) != 2 * announced:
+        raise BadInput(f"{path} is cut off: {len(content) // 2} of {announced} samples are there; fetch it again")
+    return np.frombuffer(content, "<i2")
+
+
+def _long_enough(name: str, samples: int) -> None:
+    if samples < SHORTEST:
+        raise BadInput(f"{name} has {samples / RATE:.2f} s; an utterance needs {SHORTEST / RATE:g} s")
+
+
+def speechocean762_official(root: Path) -> Corpus:
+    """As published: each part has wav.scp (utterance, file below the root) and utt2spk (utterance, speaker)."""
+    parts: dict[str, list[Clip]] = {}
+    for part in PARTS:
+        files = _table(root / part / "wav.scp")
+        speakers = _table(root / part / "utt2spk")
+        for utterance in files:
+            if utterance not in speakers:
+                raise BadInput(f"{root / part / 'utt2spk'} names no speaker of utterance {utterance} in wav.scp")
+        order = sorted(files, key=lambda utterance: (speakers[utterance], utterance))
+        parts[part] = [wav_clip(root / files[utterance], speakers[utterance]) for utterance in order]
+    return _one_session(**parts)
+
+
+def _one_session(train: list[Clip], test: list[Clip]) -> Corpus:
+    """speechocean762 has one recording session a speaker, so every pair of test clips counts."""
+    speakers = np.array([clip.speaker for clip in test])
+    return Corpus(train, test, {"one_session": all_trials(speakers, np.arange(len(test)))})
+
+
+def _table(path: Path) -> dict[str, str]:
+    """A file of Kaldi's: key, blank, value in each line."""
+    if not path.is_file():
+        raise BadInput(f"{path} does not exist; it belongs to the corpus")
+    lines = [line.split(maxsplit=1) for line in path.read_text().splitlines() if line.strip()]
+    if odd := [number for number, words in enumerate(lines, 1) if len(words) != 2]:
+        raise BadInput(f"{path}, line {odd[0]}: expected a key and a value")
+    return {key: value.strip() for key, value in lines}
+
+
+def speechocean762_packed(root: Path) -> Corpus:
+    """One Opus file a speaker; index.json says where each clip begins, and its length, in samples."""
+    index = json.loads((root / "index.json").read_text())
+    if index["sample_rate"] != RATE:
+        raise BadInput(f"{root / 'index.json'}: sample_rate is {index['sample_rate']}; expected {RATE}")
+    parts: dict[str, list[Clip]] = {part: [] for part in PARTS}
+    for speaker, entry in sorted(index["speakers"].items()):
+        path = root / entry["file"]
+        for clip in sorted(entry["clips"], key=lambda clip: clip["id"]):
+            name, start, count = f"{path}, clip {clip['id']}", clip["start"], clip["n"]
+            _long_enough(name, count)
+            read = _slice(path, entry["n_samples"], start, count)
+            parts[entry["split"]].append(Clip(name, speaker, count, read))
+    return _one_session(**parts)
+
+
+def _slice(path: Path, total: int, start: int, count: int) -> Callable[[], np.ndarray]:
+    return lambda: _decoded(path, total)[start : start + count]
+
+
+@lru_cache(maxsize=1)  # clips of one speaker are asked for one after another
+def _decoded(path: Path, total: int) -> np.ndarray:
+    try:
+        samples, rate = soundfile.read(path, dtype="float32")
+    except (OSError, soundfile.LibsndfileError) as error:
+        raise BadInput(f"{path} cannot be read as sound ({error}): unpack it again") from error
+    if (rate, samples.shape) != (RATE, (total,)):
+        raise BadInput(
+            f"{path} holds {samples.shape} samples at {rate} Hz; expected {(total,)} at {RATE}: unpack again"
+        )
+    return samples * 32768
+
+
+def voxceleb(root: Path) -> Corpus:
+    """Every file of VoxCeleb2's development set, and every file of VoxCeleb1 that a list of trials names."""
+    folder, below = root / "vox2_dev" / "wav", root / "vox1" / "wav"
+    if not folder.is_dir():
+        raise BadInput(f"{folder} does not exist; it would hold VoxCeleb2's development set as ID/VIDEO/NNNNN.wav")
+    train = [wav_clip(path, path.parts[-3]) for path in sorted(folder.glob("*/*/*.wav"))]
+    if not train:
+        raise BadInput(f"{folder} holds no ID/VIDEO/NNNNN.wav; turn the .m4a files into .wav")
+    wanted: dict[str, str] = {}  # {file: where it is named first}
+    lists = {name: read_trials(root / file) for name, file in LISTS.items()}
+    for name, trials in lists.items():
+        for number, (_, *files) in enumerate(trials, 1):
+            wanted |= {file: f"{LISTS[name]}, line {number}" for file in files if file not in wanted}
+    for file, where in wanted.items():
+        if not (below / file.split("/")[0]).is_dir():
+            raise BadInput(f"{where} names the speaker {file.split('/')[0]}, of whom there is no folder in {below}")
+    place = {file: index for index, file in enumerate(sorted(wanted))}
+    trials = {
+        name: Trials(
+            np.array([[place[left], place[right]] for _, left, right in rows]), np.array([row[0] for row in rows])
+        )
+        for name, rows in lists.items()
+    }
+    return Corpus(train, [wav_clip(below / file, file.split("/")[0]) for file in place], trials)

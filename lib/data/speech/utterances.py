@@ -1,0 +1,129 @@
+"""What a corpus of speech is to the rest of the project: features, speakers and trials."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from lib.data.speech.filterbank import BANDS, log_mel
+from lib.errors import BadInput
+
+IMPOSTORS = 10  # trials of two speakers for each of one
+
+
+@dataclass(frozen=True, eq=False)
+class Utterances:
+    """The features of many utterances, one after another in one array, which may be a memory map.
+
+    Attributes:
+        features: float32 [frames of all, 40], log-Mel energies less their mean over the utterance.
+        starts: int64 [n + 1], where each utterance begins, and the end of the last.
+        speakers: int64 [n], from 0.
+        means: float32 [n, 40], what was subtracted.
+    """
+
+    features: np.ndarray
+    starts: np.ndarray
+    speakers: np.ndarray
+    means: np.ndarray
+
+    @classmethod
+    def of(cls, waveforms: Iterable[np.ndarray], speakers: Sequence[int]) -> Utterances:
+        """From waveforms at 16 kHz in the range of 16-bit integers."""
+        banks = [log_mel(samples) for samples in waveforms]
+        means = np.stack([bank.mean(0) for bank in banks])
+        features = np.concatenate([bank - mean for bank, mean in zip(banks, means, strict=True)])
+        return cls(features, np.cumsum([0, *map(len, banks)]), np.asarray(speakers, np.int64), means)
+
+    def __len__(self) -> int:
+        return len(self.speakers)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        """One whole utterance, float32 [frames, 40]."""
+        return self.features[self.starts[index] : self.starts[index + 1]]
+
+    def crops(self, chosen: Sequence[int], frames: int, uniforms: Sequence[float]) -> np.ndarray:
+        """Consecutive frames of some utterances, float32 [len(chosen), frames, 40].
+
+        An utterance that is shorter is repeated until it is long enough.
+
+        Args:
+            uniforms: where each crop begins, in [0, 1): 0 the first place there is, 1 the last.
+        """
+        cut = np.empty((len(chosen), frames, BANDS), np.float32)
+        for row, (index, uniform) in enumerate(zip(chosen, uniforms, strict=True)):
+            whole = self[index]
+            if len(whole) < frames:
+                whole = np.tile(whole, (-(-frames // len(whole)), 1))
+            first = int(uniform * (len(whole) - frames + 1))
+            cut[row] = whole[first : first + frames]
+        return cut
+
+
+@dataclass(frozen=True, eq=False)
+class Trials:
+    """Pairs of test utterances: do they have the same speaker?
+
+    Attributes:
+        pairs: int64 [n, 2], which utterances.
+        same: bool [n].
+    """
+
+    pairs: np.ndarray
+    same: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Speech:
+    """Speakers to learn from and others to be judged on.
+
+    Attributes:
+        speakers: how many there are to learn from; labels of `train` are 0 to this - 1.
+        trials: the lists of trials over `test`, by name.
+    """
+
+    name: str
+    train: Utterances
+    test: Utterances
+    speakers: int
+    trials: Mapping[str, Trials]
+
+
+def all_trials(speakers: np.ndarray, sessions: np.ndarray, seed: int = 0) -> Trials:
+    """All pairs of one speaker from different sessions, and ten times as many of two speakers, drawn by chance.
+
+    Args:
+        sessions: [n], of each utterance within its speaker; all different where a speaker has only one recording.
+    """
+    first, second = np.triu_indices(len(speakers), 1)
+    one = speakers[first] == speakers[second]
+    targets = np.flatnonzero(one & (sessions[first] != sessions[second]))
+    others = np.flatnonzero(~one)
+    count = min(len(others), IMPOSTORS * len(targets))
+    drawn = np.random.default_rng(seed).choice(others, count, replace=False)
+    chosen = np.sort(np.concatenate([targets, drawn]))
+    return Trials(np.stack([first[chosen], second[chosen]], 1), one[chosen])
+
+
+def read_trials(path: Path) -> list[tuple[bool, str, str]]:
+    """An official list of trials, plain or gzipped, a line each: 1 or 0 (the same speaker?), file, file.
+
+    Raises:
+        BadInput: a line of another form, or one whose files' speakers (the first folder) are not what it says.
+    """
+    content = path.read_bytes()
+    text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
+    trials = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if len(words) != 3 or words[0] not in ("0", "1"):
+            raise BadInput(f"{path}, line {number}: expected `1 file file` or `0 file file`, found {line!r}")
+        same, left, right = words[0] == "1", *words[1:]
+        if same != (left.split("/")[0] == right.split("/")[0]):
+            raise BadInput(f"{path}, line {number}: {words[0]} says {'one speaker' if same else 'two'}, found {line!r}")
+        trials.append((same, left, right))
+    return trials

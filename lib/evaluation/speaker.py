@@ -1,0 +1,118 @@
+"""How well embeddings tell speakers apart: scores of trials, error rates, and intervals over speakers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import nn
+
+from lib.data.speech.utterances import Trials, Utterances
+from lib.errors import BadInput
+
+BATCH = 32  # utterances embedded together
+
+
+def embeddings(network: nn.Module, utterances: Utterances, device: str = "cpu") -> np.ndarray:
+    """What the network makes of each whole utterance, float64 [n, size]; the network is left in evaluation mode.
+
+    Utterances of the same length are embedded together: padding would change the statistics.
+    """
+    network.eval()
+    lengths = np.diff(utterances.starts)
+    found: dict[int, np.ndarray] = {}
+    with torch.no_grad():
+        for length in np.unique(lengths):
+            alike = np.flatnonzero(lengths == length)
+            for start in range(0, len(alike), BATCH):
+                chosen = alike[start : start + BATCH]
+                features = torch.from_numpy(np.stack([utterances[i] for i in chosen])).to(device)
+                found |= dict(zip(chosen.tolist(), network(features).double().cpu().numpy(), strict=True))
+    return np.stack([found[i] for i in range(len(utterances))])
+
+
+def cosine(embeddings: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    """The cosine of the angle between the two embeddings of each pair. [n, size], [trials, 2] -> [trials]"""
+    unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+    return (unit[pairs[:, 0]] * unit[pairs[:, 1]]).sum(1)
+
+
+def rates(scores: np.ndarray, same: np.ndarray, weights: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Misses and false alarms at every threshold there is, from accepting all to accepting none.
+
+    A trial is accepted when its score is at least the threshold.
+
+    Args:
+        scores, same: [n]; `same` is true where one speaker spoke both.
+        weights: [n], how often each trial counts; None: once.
+
+    Returns:
+        Shares of the trials of one speaker that are rejected, and of two that are accepted, [distinct scores + 1].
+
+    Raises:
+        BadInput: scores that are not finite, or no trial of one kind.
+    """
+    if not np.isfinite(scores).all():
+        raise BadInput(f"{(~np.isfinite(scores)).sum()} of {len(scores)} scores are not finite")
+    weights = np.ones(len(scores)) if weights is None else weights
+    order = np.argsort(scores, kind="stable")  # quick for scores that are in order already
+    scores, ones, twos = scores[order], (weights * same)[order], (weights * ~same)[order]
+    if ones.sum() == 0 or twos.sum() == 0:
+        raise BadInput("error rates need trials of one speaker and trials of two")
+    last = np.append(scores[1:] != scores[:-1], True)  # a threshold cannot part equal scores
+    miss = np.append(0.0, np.cumsum(ones)[last]) / ones.sum()
+    false_alarm = np.append(0.0, np.cumsum(twos)[last]) / twos.sum()
+    return miss, 1 - false_alarm
+
+
+def equal_error_rate(miss: np.ndarray, false_alarm: np.ndarray) -> float:
+    """Where misses and false alarms are equally frequent, in percent.
+
+    Between two neighbouring thresholds both are taken to be linear.
+    """
+    above = int(np.argmax(miss >= false_alarm))  # never 0: accepting all misses nobody
+    before, after = (miss - false_alarm)[above - 1 : above + 1]
+    part = before / (before - after)
+    return float(100 * (miss[above - 1] + part * (miss[above] - miss[above - 1])))
+
+
+def min_dcf(
+    miss: np.ndarray, false_alarm: np.ndarray, prior: float = 0.01, cost_miss: float = 1.0, cost_alarm: float = 1.0
+) -> float:
+    """The least detection cost over all thresholds, as a share of what deciding without looking would cost.
+
+    Args:
+        prior: probability that one speaker spoke both.
+    """
+    cost = cost_miss * prior * miss + cost_alarm * (1 - prior) * false_alarm
+    return float(cost.min() / min(cost_miss * prior, cost_alarm * (1 - prior)))
+
+
+def speaker_weights(trials: Trials, speakers: np.ndarray, draw: int) -> np.ndarray | None:
+    """How often each trial counts when the test speakers are drawn again with replacement. [n]
+
+    A trial of one speaker counts as often as the speaker was drawn, a trial of two as often as pairs of them were.
+    Trials are not drawn: those that share a speaker are not independent. The draw depends on its number and on who
+    the speakers are, so two systems are compared on the same draws.
+
+    Args:
+        speakers: of each test utterance.
+        draw: from 1; 0 is the speakers as they are (None: every trial counts once).
+    """
+    if draw == 0:
+        return None
+    count = int(speakers.max()) + 1
+    drawn = np.random.default_rng([0, draw]).multinomial(count, np.full(count, 1 / count))
+    first, second = speakers[trials.pairs].T
+    return np.where(trials.same, drawn[first], drawn[first] * drawn[second]).astype(float)
+
+
+def rates_over_speakers(
+    scores: np.ndarray, trials: Trials, speakers: np.ndarray, draws: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """`rates` of the speakers as they are, then of each of so many draws of them."""
+    order = np.argsort(scores, kind="stable")
+    scores, ordered = scores[order], Trials(trials.pairs[order], trials.same[order])
+    for draw in range(draws + 1):
+        yield rates(scores, ordered.same, speaker_weights(ordered, speakers, draw))

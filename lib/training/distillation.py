@@ -1,0 +1,269 @@
+"""Learning from a teacher: one's own refined features (paper 3, section 3.2), or a larger network (section 5.2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from tqdm import tqdm
+
+from lib.data.speech.utterances import Utterances
+from lib.errors import BadInput
+from lib.models.bifpn import SelfTeacher
+from lib.models.speaker import EMBEDDING, SpeakerResNet
+from lib.training.sessions import Session
+from lib.training.supervised import learning_rate, seed_of
+
+
+@dataclass(frozen=True)
+class Training:
+    """Settings of one training session; the paper states none but `frames` (300), the rest is ours.
+
+    Attributes:
+        epochs: passes over the utterances, one crop of each.
+        batch: utterances a step; the last batch of an epoch may be smaller.
+        frames: length of a crop.
+        learning_rate: of AdamW, reached after the warm-up and lowered to zero along a cosine.
+        warmup: epochs of linear warm-up.
+        weight_decay: of AdamW.
+        precision: "float32", or "bfloat16" for autocast.
+    """
+
+    epochs: int
+    batch: int
+    frames: int
+    learning_rate: float
+    warmup: float = 1.0
+    weight_decay: float = 0.01
+    precision: str = "float32"
+
+    def __post_init__(self):
+        if min(self.epochs, self.batch, self.frames) < 1:
+            given = f"epochs={self.epochs}, batch={self.batch}, frames={self.frames}"
+            raise BadInput(f"training: {given} must all be 1 or more")
+        if self.precision not in ("float32", "bfloat16"):
+            raise BadInput(f"training: precision={self.precision!r}: known are float32, bfloat16")
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What each distillation term counts beside cross-entropy; 0 leaves it out.
+
+    Attributes:
+        label: alpha of equation 8, and for a pretrained teacher.
+        feature: beta of equation 9.
+        mse, cosine: on embeddings, from a pretrained teacher.
+        temperature: of the label term (the paper: 1; FRSKD: 4).
+        form: of the feature term, see `feature_loss`.
+    """
+
+    label: float = 0.0
+    feature: float = 0.0
+    mse: float = 0.0
+    cosine: float = 0.0
+    temperature: float = 1.0
+    form: str = "mean"
+
+    def __post_init__(self):
+        if min(self.label, self.feature, self.mse, self.cosine) < 0 or self.temperature <= 0:
+            raise BadInput(f"distillation: weights must be 0 or more and the temperature positive; found {self}")
+        if self.form not in ("mean", "norm"):
+            raise BadInput(f"distillation: form={self.form!r}: known are mean, norm")
+
+
+def label_loss(logits: Tensor, targets: Tensor, temperature: float = 1.0) -> Tensor:
+    """Cross-entropy with the teacher's posteriors (equation 6), the mean over examples. [N, classes] twice -> scalar
+
+    The Kullback-Leibler divergence but for the teacher's entropy, which has no gradient for the student. Above a
+    temperature of 1 it is multiplied by the square of it, which keeps the size of gradients (Hinton et al. 2015).
+    """
+    soft = (targets.detach() / temperature).softmax(1)
+    return temperature**2 * F.cross_entropy(logits / temperature, soft)
+
+
+def attention(hidden: Tensor) -> Tensor:
+    """Where a map is large: mean of squares over channels, scaled to length 1. [N, C, F, T] -> [N, F T]"""
+    return F.normalize(hidden.float().square().mean(1).flatten(1), dim=1)
+
+
+def feature_loss(maps: Sequence[Tensor], targets: Sequence[Tensor], form: str = "mean") -> Tensor:
+    """How far the attention of each stage is from the teacher's (equation 7), the sum over stages.
+
+    Args:
+        form: "mean": of squared differences over positions and examples, to which weights of 100 or 200 belong (the
+            code of the method's origin); "norm": the length of the difference, as equation 7 prints, mean over
+            examples: some hundred times as large.
+    """
+    apart = [attention(own) - attention(target.detach()) for own, target in zip(maps, targets, strict=True)]
+    if form == "mean":
+        return sum(difference.square().mean() for difference in apart)
+    return sum(torch.linalg.vector_norm(difference, dim=1).mean() for difference in apart)
+
+
+def embedding_mse(embedding: Tensor, target: Tensor) -> Tensor:
+    """Squared distance of the embeddings, the mean over examples (Wang et al. 2019). [N, size] twice -> scalar"""
+    return (embedding - target.detach()).square().sum(1).mean()
+
+
+def embedding_cosine(embedding: Tensor, target: Tensor) -> Tensor:
+    """1 - cosine of the embeddings, the mean over examples (Wang et al. 2019). [N, size] twice -> scalar"""
+    return (1 - F.cosine_similarity(embedding, target.detach())).mean()
+
+
+class Outputs(NamedTuple):
+    """What a classifier of speakers says on the way."""
+
+    maps: list[Tensor]
+    embedding: Tensor
+    logits: Tensor
+
+
+class Classifier(nn.Module):
+    """An embedding network, and a linear layer that tells the training speakers apart.
+
+    Only `network` is used after training, whatever it has learned from.
+    """
+
+    def __init__(self, network: SpeakerResNet, speakers: int):
+        super().__init__()
+        self.network = network
+        self.head = nn.Linear(EMBEDDING, speakers)
+
+    def forward(self, features: Tensor) -> Outputs:
+        maps = self.network.maps(features)
+        embedding = self.network.embed(maps)
+        return Outputs(maps, embedding, self.head(embedding))
+
+    def loss(self, features: Tensor, labels: Tensor) -> Tensor:
+        """Cross-entropy with the labels. [N, frames, bands], [N] -> scalar"""
+        return F.cross_entropy(self(features).logits, labels)
+
+
+class SelfDistilled(nn.Module):
+    """A student and the self-teacher that refines its features, trained jointly (equations 8-10).
+
+    The self-teacher's own cross-entropy reaches the student through its features; only what the student is to imitate
+    is held fixed.
+    """
+
+    def __init__(self, student: Classifier, teacher: SelfTeacher, weights: Weights):
+        super().__init__()
+        self.student, self.teacher, self.weights = student, teacher, weights
+        self.head = nn.Linear(EMBEDDING, student.head.out_features)
+
+    def loss(self, features: Tensor, labels: Tensor) -> Tensor:
+        own = self.student(features)
+        refined, embedding = self.teacher(own.maps)
+        logits = self.head(embedding)
+        total = F.cross_entropy(own.logits, labels) + F.cross_entropy(logits, labels)
+        if self.weights.label:
+            total = total + self.weights.label * label_loss(own.logits, logits, self.weights.temperature)
+        if self.weights.feature:
+            total = total + self.weights.feature * feature_loss(own.maps, refined, self.weights.form)
+        return total
+
+
+class Taught(nn.Module):
+    """A student and a pretrained teacher, which stays as it is."""
+
+    def __init__(self, student: Classifier, teacher: Classifier, weights: Weights):
+        super().__init__()
+        self.student, self.teacher, self.weights = student, teacher.requires_grad_(False), weights
+
+    def train(self, mode: bool = True) -> Taught:
+        super().train(mode)
+        self.teacher.eval()  # or its batch norms would learn
+        return self
+
+    def loss(self, features: Tensor, labels: Tensor) -> Tensor:
+        own = self.student(features)
+        with torch.no_grad():
+            target = self.teacher(features)
+        total = F.cross_entropy(own.logits, labels)
+        if self.weights.label:
+            total = total + self.weights.label * label_loss(own.logits, target.logits, self.weights.temperature)
+        if self.weights.mse:
+            total = total + self.weights.mse * embedding_mse(own.embedding, target.embedding)
+        if self.weights.cosine:
+            total = total + self.weights.cosine * embedding_cosine(own.embedding, target.embedding)
+        return total
+
+
+Learner = Classifier | SelfDistilled | Taught
+
+
+def train(
+    learner: Learner,
+    utterances: Utterances,
+    settings: Training,
+    seed: int,
+    device: str = "cpu",
+    state: Path | None = None,
+    advance: Callable[[], None] = lambda: None,
+    progress: bool = False,
+) -> list[dict]:
+    """Minimise the learner's own loss in place; it is left in evaluation mode.
+
+    Every utterance gives one random crop an epoch; order and crops are drawn from (seed, epoch), so two learners see
+    the same batches, and a session that was stopped goes on with the same numbers.
+
+    Args:
+        seed: of the run.
+        state: where to keep the session; when the file is there it goes on from it.
+        advance: called after each epoch; may raise to stop.
+
+    Returns:
+        One row an epoch: epoch (from 1) and loss (mean over the epoch's utterances).
+    """
+    learner.to(device)
+    learned = [parameter for parameter in learner.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(learned, settings.learning_rate, weight_decay=settings.weight_decay)
+    identity = {**asdict(settings), **asdict(getattr(learner, "weights", Weights())), "seed": seed}
+    keeper = Session(state, identity, learner, optimizer)
+    rows = keeper.load()
+    for _ in rows:
+        advance()
+    epochs = range(len(rows), settings.epochs)
+    for epoch in tqdm(epochs, initial=len(rows), total=settings.epochs, disable=not progress):
+        loss = _epoch(learner, optimizer, utterances, settings, epoch, seed_of(seed, epoch), device)
+        if not math.isfinite(loss):
+            raise FloatingPointError(f"the loss is {loss} in epoch {epoch + 1}: training diverged; lower the rate")
+        rows.append({"epoch": epoch + 1, "loss": loss})
+        keeper.advance(rows, advance, last=epoch + 1 == settings.epochs)
+    learner.eval()
+    return rows
+
+
+def _epoch(
+    learner: Learner,
+    optimizer: torch.optim.AdamW,
+    utterances: Utterances,
+    settings: Training,
+    epoch: int,
+    seed: int,
+    device: str,
+) -> float:
+    """One crop of every utterance; the mean loss."""
+    learner.train()
+    draw = torch.Generator().manual_seed(seed)
+    batches = torch.randperm(len(utterances), generator=draw).split(settings.batch)
+    total = torch.zeros((), device=device)
+    for step, chosen in enumerate(batches):
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(settings, epoch + step / len(batches))
+        places = torch.rand(len(chosen), generator=draw, dtype=torch.float64)
+        features = torch.from_numpy(utterances.crops(chosen.tolist(), settings.frames, places.tolist())).to(device)
+        labels = torch.from_numpy(utterances.speakers[chosen.numpy()]).to(device)
+        with torch.autocast(device, torch.bfloat16, enabled=settings.precision == "bfloat16"):
+            loss = learner.loss(features, labels)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        total += loss.detach() * len(chosen)
+    return float(total) / len(utterances)
