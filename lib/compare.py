@@ -39,7 +39,7 @@ def difference(new: pd.DataFrame, old: pd.DataFrame) -> Difference:
         return Difference(np.inf, shape=f"{len(new)} rows, committed {len(old)}")
     largest = Difference(0.0)
     for column in new.columns:
-        if pd.api.types.is_numeric_dtype(new[column]) and pd.api.types.is_numeric_dtype(old[column]):
+        if all(pd.api.types.is_numeric_dtype(t[column]) and t[column].dtype != bool for t in (new, old)):
             if (new[column].isna() != old[column].isna()).any():
                 return Difference(np.inf, column, f"{column}: a number on one side only")
             gap = float((new[column] - old[column]).abs().max()) if new[column].notna().any() else 0.0

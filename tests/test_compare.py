@@ -20,6 +20,9 @@ def test_the_largest_difference_of_a_number_is_found_with_its_column():
 
 def test_other_words_rows_or_columns_are_said():
     assert "words differ in column name" in difference(OLD.assign(name=["a", "c"]), OLD).shape
+    yes = OLD.assign(value=[True, False])
+    assert "words differ in column value" in difference(yes.assign(value=[True, True]), yes).shape
+    assert difference(yes.copy(), yes) == Difference(0.0)
     assert "1 rows, committed 2" in difference(OLD.head(1), OLD).shape
     assert "columns" in difference(OLD.drop(columns="count"), OLD).shape
     assert difference(OLD.assign(value=[1.0, None]), OLD).shape == "value: a number on one side only"

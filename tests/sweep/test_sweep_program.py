@@ -140,14 +140,20 @@ def test_killed_at_several_moments_a_sweep_ends_with_the_bytes_of_an_undisturbed
     started.kill()
     started.wait()
 
-    # the orphans wake up beside the workers of the next sweep, end by themselves and disturb nothing; then Ctrl-C
+    # the orphans wake up beside the workers of the next sweep, end by themselves and disturb nothing; then Ctrl-C. The
+    # workers are frozen meanwhile, or a fast machine would be done before
     frozen = killable.progress()
     started = killable.start()
     killable.until(started, lambda: killable.progress() != frozen)
+    busy = workers(started)
+    for worker in busy:
+        worker.suspend()
     for orphan in orphans:
         orphan.resume()
     killable.until(started, lambda: all(ended(orphan) for orphan in orphans))
     os.killpg(started.pid, signal.SIGINT)
+    for worker in busy:
+        worker.resume()
     said = started.communicate()[1].replace("\r", "\n").split("\n")
     assert started.returncode == 1
     assert [line for line in said if line and not re.search("unit/s|s/unit", line)] == [
