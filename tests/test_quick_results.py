@@ -24,6 +24,7 @@ CHEAP = {
     "offline_rl": {"algorithm": "plain_bc", "seed": 0},
     "offline_rl_layers": {"env": "halfcheetah", "seed": 0},
     "skdfe": {"network": "resnet34", "seed": 0},
+    "skdfe_two_four": {"seed": 0},
     "two_four_networks": {"network": "small_vgg", "seed": 0},
     "two_four_workflow": {"network": "small_lenet", "seed": 0},
 }

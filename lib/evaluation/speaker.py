@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from lib.data.speech.utterances import Trials, Utterances
+from lib.data.speech.utterances import Speech, Trials, Utterances
 from lib.errors import BadInput
+from lib.evaluation.plda import Backend
 
 BATCH = 32  # utterances embedded together
 
@@ -116,3 +117,23 @@ def rates_over_speakers(
     scores, ordered = scores[order], Trials(trials.pairs[order], trials.same[order])
     for draw in range(draws + 1):
         yield rates(scores, ordered.same, speaker_weights(ordered, speakers, draw))
+
+
+def error_rates(network: nn.Module, data: Speech, draws: int, device: str = "cpu") -> list[dict]:
+    """How well a network tells the test speakers apart, on every list of trials: as they are and for each draw of them.
+
+    Scores are PLDA's, and the cosine's for comparison, both after the mean of the training embeddings is subtracted.
+
+    Returns:
+        Rows with trials (name of the list), draw (0: the speakers as they are), eer and eer_cosine (percent), min_dcf.
+    """
+    learned, tested = (embeddings(network, part, device) for part in (data.train, data.test))
+    backend, mean = Backend.fit(learned, data.train.speakers), learned.mean(0)
+    rows = []
+    for name, trials in data.trials.items():
+        plda, angle = backend.score(tested, trials.pairs), cosine(tested - mean, trials.pairs)
+        both = (rates_over_speakers(scores, trials, data.test.speakers, draws) for scores in (plda, angle))
+        for draw, (of_plda, of_cosine) in enumerate(zip(*both, strict=True)):
+            errors = {"eer": equal_error_rate(*of_plda), "min_dcf": min_dcf(*of_plda)}
+            rows.append({"trials": name, "draw": draw, **errors, "eer_cosine": equal_error_rate(*of_cosine)})
+    return rows

@@ -20,8 +20,7 @@ import torch
 
 from lib.data import speech
 from lib.errors import BadInput
-from lib.evaluation.plda import Backend
-from lib.evaluation.speaker import cosine, embeddings, equal_error_rate, min_dcf, rates_over_speakers
+from lib.evaluation.speaker import error_rates
 from lib.jobs import Job
 from lib.models.bifpn import SelfTeacher
 from lib.models.speaker import NETWORKS, SpeakerResNet
@@ -122,7 +121,7 @@ def run(configuration: dict, job: Job) -> list[dict]:
         """What the network does alone; whatever taught it is gone."""
         what = {**key, "distillation": distillation, "epoch": settings.epochs}
         sizes = {"parameters": count(network), "teacher_parameters": taught}
-        rows.extend({**what, **sizes, **row} for row in measured(network, data, configuration["draws"], job.device))
+        rows.extend({**what, **sizes, **row} for row in error_rates(network, data, configuration["draws"], job.device))
 
     pretrained = None if teacher_name == SELF else classifier(teacher_name)
     if pretrained is not None:
@@ -159,17 +158,3 @@ def weights(configuration: dict, distillation: str) -> Weights:
 def count(module: torch.nn.Module) -> int:
     """Parameters."""
     return sum(parameter.numel() for parameter in module.parameters())
-
-
-def measured(network: SpeakerResNet, data: speech.Speech, draws: int, device: str) -> list[dict]:
-    """Error rates of a network on every list of trials, for the test speakers as they are and for each draw of them."""
-    learned, tested = (embeddings(network, part, device) for part in (data.train, data.test))
-    backend, mean = Backend.fit(learned, data.train.speakers), learned.mean(0)
-    rows = []
-    for name, trials in data.trials.items():
-        plda, angle = backend.score(tested, trials.pairs), cosine(tested - mean, trials.pairs)
-        both = (rates_over_speakers(scores, trials, data.test.speakers, draws) for scores in (plda, angle))
-        for draw, (of_plda, of_cosine) in enumerate(zip(*both, strict=True)):
-            errors = {"eer": equal_error_rate(*of_plda), "min_dcf": min_dcf(*of_plda)}
-            rows.append({"trials": name, "draw": draw, **errors, "eer_cosine": equal_error_rate(*of_cosine)})
-    return rows

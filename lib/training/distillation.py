@@ -222,6 +222,8 @@ def train(
         One row an epoch: epoch (from 1) and loss (mean over the epoch's utterances).
     """
     learner.to(device)
+    if settings.precision == "bfloat16":  # a layout in which such convolutions run faster
+        learner.to(memory_format=torch.channels_last)
     learned = [parameter for parameter in learner.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(learned, settings.learning_rate, weight_decay=settings.weight_decay)
     identity = {**asdict(settings), **asdict(getattr(learner, "weights", Weights())), "seed": seed}

@@ -4,14 +4,13 @@ from dataclasses import asdict
 
 import pandas as pd
 import pytest
-import torch
 
 from lib import settings
 from lib.data import speech
 from lib.data.speech import voices
 from lib.errors import BadInput
 from lib.evaluation.plda import Backend
-from lib.evaluation.speaker import equal_error_rate, rates
+from lib.evaluation.speaker import equal_error_rate, error_rates, rates
 from lib.experiments import skdfe
 from lib.jobs import Job, Stopped
 from lib.models.bifpn import SelfTeacher
@@ -26,18 +25,7 @@ ALONE = skdfe.Task("synthetic", "resnet34", "self", ("none",), 2, 1, TRAINING, t
 SHORT = skdfe.Settings(draws=4, tasks=(BY_SELF, BY_TEACHER, ALONE))
 
 
-@pytest.fixture(scope="module")
-def few():
-    return voices.synthetic(voices.Sizes(8, 5, 2, 2, 0.6))
-
-
-@pytest.fixture(autouse=True)
-def on_few_voices(few, monkeypatch):
-    monkeypatch.setattr(speech, "load", lambda name: few)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("on_few_voices")
 
 
 def table(configuration, job=None):
@@ -111,7 +99,7 @@ def test_the_pretrained_teacher_is_the_network_that_is_recorded_under_its_own_na
     monkeypatch.setattr(skdfe, "Taught", Watched)
     configuration = skdfe.configurations(SHORT)[2] | {"distillations": ("label",)}
     table(configuration)
-    found = pd.DataFrame(skdfe.measured(taught[0], speech.load("synthetic"), 4, "cpu"))
+    found = pd.DataFrame(error_rates(taught[0], speech.load("synthetic"), 4, "cpu"))
     recorded = of(ALONE, kept)[list(found.columns)]
     pd.testing.assert_frame_equal(found, recorded)
 

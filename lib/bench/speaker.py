@@ -1,0 +1,78 @@
+"""What it costs to use a speaker network, not to train it: time an utterance and size of a file (paper 3, section 5).
+
+A student that was distilled is an ordinary ResNet18: its self-teacher is gone, and its rows here are those of any
+ResNet18. With the self-teacher kept, which nobody would, it costs what the row "resnet18 with self-teacher" says. The
+2:4 form has two of four weights removed in every layer that fits. No processor skips them, so it takes as long as the
+dense one; what it saves here is bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from lib import pruners
+from lib.bench.timing import in_turn
+from lib.data.speech.filterbank import BANDS
+from lib.evaluation.sizes import sizes
+from lib.models.bifpn import SelfTeacher
+from lib.models.speaker import NETWORKS
+
+COLUMNS = ("network", "form", "frames", "ms", "ratio_to_resnet34", "megabytes")
+LENGTHS = (300, 1000)  # frames of an utterance: 3 and 10 seconds
+
+
+class WithSelfTeacher(nn.Module):
+    """A student whose self-teacher was not taken away: the embedding is the teacher's."""
+
+    def __init__(self, student: nn.Module):
+        super().__init__()
+        self.student, self.teacher = student, SelfTeacher(student.channels)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.teacher(self.student.maps(features))[1]
+
+
+def run(device: str) -> list[dict]:
+    """One row a network, form and length of the utterance; a batch is one utterance."""
+    torch.manual_seed(0)
+    networks: dict[tuple[str, str], nn.Module] = {(name, "dense"): build() for name, build in NETWORKS.items()}
+    networks["resnet18", "two_four"] = two_four(NETWORKS["resnet18"]())
+    networks["resnet18 with self-teacher", "dense"] = WithSelfTeacher(NETWORKS["resnet18"]())
+    rows = []
+    for frames in LENGTHS:
+        features = torch.randn(1, frames, BANDS, device=device)
+        times = in_turn({key: embedding(network.to(device).eval(), features) for key, network in networks.items()})
+        for (name, form), ms in times.items():
+            stored = sizes(networks[name, form], (frames, BANDS), value_bits=32)
+            rows.append(
+                {
+                    "network": name,
+                    "form": form,
+                    "frames": frames,
+                    "ms": ms,
+                    "ratio_to_resnet34": ms / times["resnet34", "dense"],
+                    "megabytes": stored[f"bytes_{form}"] / 1e6,
+                }
+            )
+    return rows
+
+
+def two_four(network: nn.Module) -> nn.Module:
+    """Two of every four weights removed by magnitude where the pattern fits, as plain zeros."""
+    eligible = [rule.name for rule in pruners.layer_rule(network) if rule.pruned]
+    pruners.attach(network, pruners.n_of_m(pruners.magnitude(network).only(eligible), 2, 4))
+    pruners.detach(network)
+    return network
+
+
+def embedding(network: nn.Module, features: Tensor) -> Callable[[], Tensor]:
+    """One utterance's embedding."""
+
+    def call() -> Tensor:
+        with torch.no_grad():
+            return network(features)
+
+    return call
