@@ -11,7 +11,7 @@ from IPython import get_ipython
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-from lib.evaluation.statistics import DIFFERS, NOT_RUN, PARTLY, REPRODUCED, UNDECIDED, interval
+from lib.evaluation.statistics import DIFFERS, NOT_RUN, PARTLY, REPRODUCED, UNDECIDED, Interval, interval
 
 # Okabe and Ito's palette, told apart by colour-blind readers; each variant also has a marker and a line of its own.
 BLUE, ORANGE, GREEN, RED, SKY, PINK, YELLOW, GREY = (
@@ -62,12 +62,22 @@ WAYS = {
     "block4_friendly_block2": ("B = 4 to 2, block4 friendly block2", SKY, "*", "--"),
     "block2_friendly_block4": ("B = 4 to 2, block2 friendly block4", PINK, "P", "-."),
 }
+# paper 3: what a student is taught
+DISTILLATIONS = {
+    "label": "label",
+    "feature": "feature",
+    "both": "label + feature",
+    "mse": "embedding MSE",
+    "cosine": "embedding cosine",
+}
 NETWORKS = {
     "moons_mlp": "MLP",
     "lenet5": "LeNet-5",
     "small_lenet": "small LeNet",
+    "alexnet": "AlexNet",
     "resnet20": "ResNet-20",
     "small_resnet": "ResNet-8",
+    "resnet18": "ResNet-18",
     "resnet34": "ResNet-34",
     "resnet50": "ResNet-50",
     "wide_resnet": "wide ResNet-14",
@@ -129,6 +139,15 @@ def task(data: str, network: str) -> str:
     return f"{NETWORKS[network]} on {DATA[data]}"
 
 
+def system(name: str) -> str:
+    """What a system of paper 3, such as "resnet18/resnet34/mse", is called in every figure and table."""
+    network, teacher, distillation = name.split("/")
+    if distillation == "none":
+        return NETWORKS[network]
+    who = "self-teacher" if teacher == "self" else f"teacher {NETWORKS[teacher]}"
+    return f"{NETWORKS[network]}, {who}: {DISTILLATIONS[distillation]}"
+
+
 def variant_style(variant: str, names: Mapping[str, tuple[str, str, str, str]] = VARIANTS) -> dict:
     """Keyword arguments for a line or points of a variant, or with `names=DIRECTIONS` of a direction."""
     name, colour, marker, line = names[variant]
@@ -167,7 +186,11 @@ def errors_with_intervals(axes: Axes, groups: Sequence[tuple[str, Sequence[float
 
 def with_interval(values: Sequence[float], digits: int = 2) -> str:
     """ "98.12 [97.49, 98.75]": the mean over seeds and its 95 % interval, as tables print it."""
-    measured = interval(list(values))
+    return interval_text(interval(list(values)), digits)
+
+
+def interval_text(measured: Interval, digits: int = 2) -> str:
+    """As `with_interval`, of an interval that is known already."""
     if measured.seeds == 1:
         return f"{measured.value:.{digits}f} (one seed)"
     return f"{measured.value:.{digits}f} [{measured.low:.{digits}f}, {measured.high:.{digits}f}]"
@@ -181,8 +204,12 @@ def means_with_intervals(axes: Axes, groups: Mapping[str, Sequence[float]]) -> N
     Args:
         groups: {name: values over seeds}, drawn from top to bottom.
     """
-    for row, values in enumerate(groups.values()):
-        measured = interval(list(values))
+    known_intervals(axes, {name: (interval(list(values)), values) for name, values in groups.items()})
+
+
+def known_intervals(axes: Axes, groups: Mapping[str, tuple[Interval, Sequence[float]]]) -> None:
+    """As `means_with_intervals`, with intervals that are known already: {name: (interval, values over seeds)}."""
+    for row, (measured, values) in enumerate(groups.values()):
         bars = None if measured.seeds == 1 else [[measured.value - measured.low], [measured.high - measured.value]]
         axes.scatter(values, [row + 0.24] * len(values), s=9, color=BLUE, linewidths=0)
         axes.errorbar([measured.value], [row], xerr=bars, marker="o", color=BLUE, markersize=7, capsize=4)

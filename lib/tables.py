@@ -8,6 +8,7 @@ import pandas as pd
 
 from lib import plots
 from lib.claims.readme import measured_text
+from lib.evaluation import verification
 from lib.evaluation.accuracy import difference, last
 
 
@@ -79,6 +80,30 @@ def differences(runs: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> pd.Data
         for cell, points in difference(runs, variant, against).items()
     ]
     return pd.DataFrame(rows)
+
+
+def error_rates(runs: pd.DataFrame, chosen: Sequence[str] | None = None) -> pd.DataFrame:
+    """What the systems of paper 3 reach: one row a system and list of trials, intervals over seeds and speakers.
+
+    Args:
+        runs: of all systems, because their spread over seeds is pooled.
+        chosen: the systems to show, such as "resnet18/self/both"; None: all.
+    """
+    return pd.DataFrame(
+        {
+            "trials": f"{row.data}, {row.trials.replace('_', ' ')}",
+            "system": plots.system(row.system),
+            "width": row.width,
+            "parameters": row.parameters,
+            "seeds": row.eer.seeds,
+            "epochs": row.epoch,
+            "EER, %": plots.interval_text(row.eer),
+            "MinDCF": plots.interval_text(row.min_dcf, 3),
+            "EER by cosine, %": plots.interval_text(row.eer_cosine),
+        }
+        for row in verification.table(runs).itertuples()
+        if chosen is None or row.system in chosen
+    )
 
 
 def verdicts(claims: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:

@@ -49,6 +49,16 @@ def average_ratio(sparsities, block, shift):
     return np.mean([1 - (1 - s) / block if s < shift else s for s in sparsities])
 
 
+def errors(scores, same, threshold):
+    ones = [score for score, one in zip(scores, same, strict=True) if one]
+    twos = [score for score, one in zip(scores, same, strict=True) if not one]
+    return sum(s < threshold for s in ones) / len(ones), sum(s >= threshold for s in twos) / len(twos)
+
+
+def soft_cross_entropy(student, teacher):
+    return round(-sum(q * math.log(p) for p, q in zip(student, teacher, strict=True)), 4)
+
+
 def may_wake(awake, open_now):
     pairs = list(zip(awake, open_now, strict=True))
     return (False, False) in pairs and (True, False) not in pairs
@@ -58,6 +68,11 @@ def arm_of_a_table(losses, pi, u):
     one = losses[u[0] > 1 - pi[0]][u[1] > 1 - pi[1]]
     other = losses[u[0] < pi[0]][u[1] < pi[1]]
     return [(one - other) * (u_j - 0.5) for u_j in u]
+
+
+def saved_alexnet_weights(widths, layer):
+    a, b, c, d, e, f, g, h = widths
+    return [27 + 9 * b, 9 * (a + c), 9 * (b + d), 9 * (c + e), 9 * d, g, f + h, g + 10][layer]
 
 
 SOLUTIONS = {
@@ -86,15 +101,17 @@ SOLUTIONS = {
     "24.1": 0.05,
     "24.2": lambda values, amax: [max(-127, min(127, round(v / (amax / 127)))) for v in values],
     "24.3": 3,  # -1, 0 and 1
-    "50.1": 16_384,
-    "50.2": circulant_block,
-    "50.3": 74.5,
-    "51.1": sparsities,
-    "51.2": 49.9,  # 0.95 x 47.5 + 0.05 x 95
-    "51.3": 40.0,
-    "52.1": 59.8,
-    "52.2": average_ratio,
-    "52.3": 37.5,
+    "30.1": 198,
+    "30.2": errors,
+    "30.3": 0.598,
+    "31.1": 0.6,
+    "31.2": soft_cross_entropy,
+    "31.3": 950,
+    "32.1": 23.6,
+    "32.2": (8 - 4) ** 2,
+    "32.3": lambda student, teacher, pretrained: 3 * (student + teacher) + (teacher if pretrained else 0),
+    "33.1": 100 * 3.45 / 5.98 * (2 * 32 + 2 * 2) / (4 * 32),
+    "33.2": lambda errors: 100 * (errors["retrained"] - errors["dense_twice"]) / errors["dense_twice"],
     "40.1": 7 * 0.8 * 0.2 * -2,
     "40.2": arm_of_a_table,
     "40.3": 0.002,
@@ -104,6 +121,18 @@ SOLUTIONS = {
     "42.1": lambda a, b, c, d: 25 * a + 25 * a * b + c * d + 100 * d,
     "42.2": 250,
     "42.3": 8.48,
+    "43.1": saved_alexnet_weights,
+    "43.2": 10.24,
+    "43.3": 0.504,
+    "50.1": 16_384,
+    "50.2": circulant_block,
+    "50.3": 74.5,
+    "51.1": sparsities,
+    "51.2": 49.9,  # 0.95 x 47.5 + 0.05 x 95
+    "51.3": 40.0,
+    "52.1": 59.8,
+    "52.2": average_ratio,
+    "52.3": 37.5,
     "61.1": 0.85,
 }
 WRONG = {
@@ -134,15 +163,17 @@ WRONG = {
     "24.1": 6.35 / 255,
     "24.2": lambda values, amax: [round(v / (amax / 127)) for v in values],
     "24.3": 255,
-    "50.1": 4096,  # a number a block
-    "50.2": lambda c: [[c[(j - i) % len(c)] for j in range(len(c))] for i in range(len(c))],
-    "50.3": 80.2,
-    "51.1": lambda rewards: [5 * sum(r > 0 for r in rewards[: i + 1]) for i in range(len(rewards))],
-    "51.2": 47.5,
-    "51.3": 45.8,  # without the bitmap
-    "52.1": 53.5,
-    "52.2": lambda sparsities, block, shift: np.mean([1 - (1 - s) / block for s in sparsities]),
-    "52.3": 75,
+    "30.1": 200,
+    "30.2": lambda scores, same, threshold: errors(scores, same, threshold + 1e-9),  # equal is not accepted
+    "30.3": 0.402,
+    "31.1": 1 / 3,
+    "31.2": lambda student, teacher: soft_cross_entropy(teacher, student),
+    "31.3": 190,
+    "32.1": 20.4,
+    "32.2": 4.0,
+    "32.3": lambda student, teacher, pretrained: 3 * student + (teacher if pretrained else 3 * teacher),
+    "33.1": 100 * 3.45 / 5.98 / 2,
+    "33.2": lambda errors: 100 * (errors["retrained"] - errors["dense"]) / errors["dense"],
     "40.1": 0.8 * 0.2 * -2,
     "40.2": lambda losses, pi, u: [-x for x in arm_of_a_table(losses, pi, u)],
     "40.3": 0.06,
@@ -152,6 +183,18 @@ WRONG = {
     "42.1": lambda a, b, c, d: 25 * a + 25 * a * b + c * d + 10 * d,
     "42.2": 0.5,
     "42.3": 53,
+    "43.1": lambda widths, layer: 9 * (3, *widths)[layer] if layer < 5 else (*widths, 10)[layer + 1],  # the price
+    "43.2": 409.6,  # with ten classes and one lambda
+    "43.3": 0.357,
+    "50.1": 4096,  # a number a block
+    "50.2": lambda c: [[c[(j - i) % len(c)] for j in range(len(c))] for i in range(len(c))],
+    "50.3": 80.2,
+    "51.1": lambda rewards: [5 * sum(r > 0 for r in rewards[: i + 1]) for i in range(len(rewards))],
+    "51.2": 47.5,
+    "51.3": 45.8,  # without the bitmap
+    "52.1": 53.5,
+    "52.2": lambda sparsities, block, shift: np.mean([1 - (1 - s) / block for s in sparsities]),
+    "52.3": 75,
     "61.1": 0.84,
 }
 

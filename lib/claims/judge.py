@@ -22,6 +22,8 @@ from lib.evaluation import (
     memory,
     products,
     returns,
+    speaker_costs,
+    verification,
 )
 from lib.evaluation.statistics import NOT_RUN, Interval, in_words, interval, together, verdict
 from lib.results import read_claims
@@ -39,6 +41,8 @@ MEASURES = {
     "memory": memory,
     "products": products,
     "returns": returns,
+    "speaker_costs": speaker_costs,
+    "verification": verification,
 }
 COLUMNS = ["id", "paper", "where", "says", "printed", "measured", "low", "high", "seeds", "data", "verdict", "why"]
 
@@ -89,8 +93,11 @@ def scorecard(papers: list[Paper], results: Path = paths.RESULTS) -> pd.DataFram
     )
 
 
-def measure(claim: Claim, runs: pd.DataFrame | None) -> float | Mapping[str, float | Mapping[int, float]]:
-    """What the claim's function says: one exact number, or for each cell one (benchmark) or one a seed (runs)."""
+def measure(claim: Claim, runs: pd.DataFrame | None) -> float | Mapping[str, float | Mapping[int, float] | Interval]:
+    """What the claim's function says: one exact number, or for each cell one (benchmark) or one a seed (runs).
+
+    From runs a cell may be an interval already, where there is more to it than seeds.
+    """
     module, _, name = claim.measure["function"].partition(".")
     function = getattr(MEASURES.get(module), name, None)
     if function is None:
@@ -122,7 +129,8 @@ def _judged(claim: Claim, paper: Paper, scale: str, results: Path) -> dict:
     data = ", ".join(f"{name} (stand-in)" if name in foreign else name for name in used)
     if claim.kind == "number" and foreign:
         return _not_run(f"an absolute number needs {' or '.join(paper.data)}, this scale has {', '.join(used)}")
-    cells = {cell: interval(list(seeds.values())) for cell, seeds in measure(claim, runs).items()}
+    found = measure(claim, runs)
+    cells = {cell: v if isinstance(v, Interval) else interval(list(v.values())) for cell, v in found.items()}
     if not cells:
         return _not_run(f"the runs of {experiment} at this scale hold nothing to measure it on")
     return _together(cells, claim, data)

@@ -106,6 +106,23 @@ def test_of_runs_that_learn_online_the_environment_is_the_data(tmp_path: Path):
     assert (row["measured"], row["data"]) == (50.0, "pole (stand-in)")
 
 
+def test_a_measure_may_give_intervals_that_stand_on_more_than_seeds(tmp_path: Path):
+    # seeds agree, so that Student's t over them would have no width; draws of the speakers do not
+    rows = [
+        {"data": "coco", "trials": "t", "width": 4, "network": "a", "teacher": "self", "distillation": kind}
+        | {"seed": seed, "draw": draw, "eer": 20.0 if kind == "none" else eer}
+        for kind in ("none", "both")
+        for seed in (0, 1)
+        for draw, eer in enumerate([10.0, 5.0, 20.0])
+    ]
+    write_csv(pd.DataFrame(rows), tmp_path / "quick" / "runs" / "rl.csv")
+    about = {"function": "verification.improvement", "run": "rl", "systems": ["a/self/both"], "over": ["a/self/none"]}
+    row = judged(tmp_path, claim(holds_if={"above": 0}, **about))
+    assert (row["measured"], row["seeds"], row["verdict"]) == (50.0, 2, "undecided")
+    assert row["low"] < 0 < 99 < row["high"]
+    assert row["why"].startswith("coco/t, width 4: 50 [")
+
+
 def test_cells_that_split_are_partly_and_each_is_named(tmp_path: Path):
     row = judged(runs(tmp_path, CELLS), claim())
     assert row["verdict"] == "partly"
