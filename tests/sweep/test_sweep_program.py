@@ -145,9 +145,12 @@ def test_killed_at_several_moments_a_sweep_ends_with_the_bytes_of_an_undisturbed
     frozen = killable.progress()
     started = killable.start()
     killable.until(started, lambda: killable.progress() != frozen)
+    os.killpg(started.pid, signal.SIGSTOP)  # all at once: looking for the workers first would give them time to finish
     busy = workers(started)
-    for worker in busy:
-        worker.suspend()
+    main = psutil.Process(started.pid)
+    for process in [main, *main.children(recursive=True)]:
+        if process not in busy:
+            process.resume()
     for orphan in orphans:
         orphan.resume()
     killable.until(started, lambda: all(ended(orphan) for orphan in orphans))
