@@ -106,7 +106,10 @@ class Killable:
 @pytest.fixture
 def killable(program) -> Iterator[Killable]:
     killable = Killable(program)
+    # a shell that starts the tests in the background has them ignore Ctrl-C, and the sweep would inherit that
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield killable
+    signal.signal(signal.SIGINT, before)
     for group in killable.groups:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(group, signal.SIGKILL)
