@@ -29,6 +29,10 @@ class Job:
     done: int = 0
     owner: int | None = None
 
+    def kept(self, name: str) -> Path | None:
+        """Where to keep a checkpoint of this name; None: nowhere."""
+        return None if self.folder is None else self.folder / name
+
     def advance(self, label: str) -> None:
         """Say that one more unit of work is done; call it between two units, when work can be kept.
 

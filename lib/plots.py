@@ -255,6 +255,33 @@ def against_sparsity(axes: Axes, ends: pd.DataFrame) -> None:
     axes.grid(axis="x", visible=False)
 
 
+def choices(axes: Axes, ends: pd.DataFrame, dense: Sequence[float]) -> None:
+    """Normalised returns of ways of grouping, a marker for each choice of what goes; the dense interval as a band.
+
+    Args:
+        ends: one row a run, columns way, choice, normalised_return.
+        dense: normalised returns of dense agents.
+    """
+    band, ways = interval(list(dense)), list(dict.fromkeys(ends.way))
+    axes.axvspan(band.low, band.high, color=GREY, alpha=0.2, linewidth=0)
+    axes.axvline(band.value, color=GREY, linewidth=1.5, label=PRUNERS["dense"][0])
+    found = list(dict.fromkeys(ends.choice))
+    for number, choice in enumerate(found):
+        rows = [row + 0.24 * (number - (len(found) - 1) / 2) for row in range(len(ways))]
+        values = [ends.normalised_return[(ends.way == way) & (ends.choice == choice)].tolist() for way in ways]
+        for row, seeds in zip(rows, values, strict=True):
+            axes.scatter(seeds, [row] * len(seeds), s=7, color=PRUNERS[choice][1], linewidths=0, alpha=0.7)
+        each, bars = [interval(seeds) for seeds in values], None
+        if min(e.seeds for e in each) > 1:
+            bars = [[e.value - e.low for e in each], [e.high - e.value for e in each]]
+        style = variant_style(choice, PRUNERS) | {"linestyle": "none"}
+        axes.errorbar([e.value for e in each], rows, xerr=bars, capsize=3, markersize=7, **style)
+    axes.set_yticks(range(len(ways)), ways)
+    axes.set_ylim(len(ways) - 0.4, -0.6)
+    axes.set(xlabel="normalised return")
+    axes.grid(axis="y", visible=False)
+
+
 def curves(axes: Axes, runs: pd.DataFrame, column: str, way: str) -> None:
     """How a column of one way of training goes (paper 5): a line for the mean over seeds, a band for their range.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -56,6 +56,17 @@ def build(cls: type[T], content: Any, where: str) -> T:
         return cls(**values)
     except BadInput as error:
         raise BadInput(f"{where}: {error}") from error
+
+
+def refuse_unknown(task: Any, **known: Collection[str]) -> None:
+    """Refuse names that nobody knows: `refuse_unknown(self, data=vision.names(), network=NETWORKS)`.
+
+    Raises:
+        BadInput: what the task has under one of these names is not among those known.
+    """
+    for field, names in known.items():
+        if (value := getattr(task, field)) not in names:
+            raise BadInput(f"{field} {value!r}: known are {', '.join(names)}")
 
 
 def _value(kind: Any, value: Any, where: str) -> Any:

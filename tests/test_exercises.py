@@ -133,6 +133,9 @@ SOLUTIONS = {
     "52.1": 59.8,
     "52.2": average_ratio,
     "52.3": 37.5,
+    "53.1": 80,
+    "53.2": lambda weights, gradients: abs(weights[0] * sum(gradients)),
+    "53.3": 28,
     "61.1": 0.85,
 }
 WRONG = {
@@ -195,6 +198,9 @@ WRONG = {
     "52.1": 53.5,
     "52.2": lambda sparsities, block, shift: np.mean([1 - (1 - s) / block for s in sparsities]),
     "52.3": 75,
+    "53.1": 95,
+    "53.2": lambda weights, gradients: sum(abs(w * g) for w, g in zip(weights, gradients, strict=True)),
+    "53.3": 27,
     "61.1": 0.84,
 }
 

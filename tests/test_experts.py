@@ -22,14 +22,6 @@ from lib.training import td3
 SETTINGS = td3.Settings(hidden=(8, 8), batch=8, random_steps=20, buffer=200)
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch):
     """Evaluations that earn what a test says: {step: (in evaluation, in confirmation)}; nothing is played."""

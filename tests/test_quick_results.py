@@ -17,6 +17,7 @@ POINTS = 1.0  # accuracy in percent of 500 test digits: five of them may fall on
 CLOSE = {"accuracy": POINTS, "return": 1.0, "normalised_return": 0.1, "sparsity": 1e-6, "kept": 0.1}
 CLOSE |= {"eer": 3.0, "eer_cosine": 3.0, "min_dcf": 0.1}  # eer in percent of 2,160 trials of one speaker
 CHEAP = {
+    "gst_bc": {"shift": 0.5},
     "gst_td3": {"block": 4},
     "npn_ablations": {"variant": "expand", "seed": 0},
     "npn_images": {"seed": 0},

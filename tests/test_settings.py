@@ -66,6 +66,14 @@ def test_what_does_not_fit_is_refused_with_its_place(change: dict, line: str):
     assert str(error.value) == line
 
 
+def test_a_name_that_nobody_knows_is_refused_with_those_known():
+    task = Outer("n", Inner(0.5))
+    settings.refuse_unknown(task, name=["m", "n"])
+    with pytest.raises(BadInput) as error:
+        settings.refuse_unknown(task, flag=(True, False), name={"lenet": 1, "alexnet": 2})
+    assert str(error.value) == "name 'n': known are lenet, alexnet"
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [

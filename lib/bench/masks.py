@@ -28,9 +28,8 @@ def run(device: str) -> list[dict]:
         for batch in (16, 128):
             torch.manual_seed(0)
             dense = build().to(device)
-            names = [rule.name for rule in pruners.layer_rule(dense) if rule.pruned]
             masked = copy.deepcopy(dense)
-            pruners.attach(masked, pruners.n_of_m(pruners.magnitude(masked).only(names)))
+            pruners.attach(masked, pruners.two_four(masked))
             baked = copy.deepcopy(masked)
             pruners.detach(baked)
             images, labels = torch.randn(batch, *shape, device=device), torch.randint(10, (batch,), device=device)

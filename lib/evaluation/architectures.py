@@ -65,8 +65,7 @@ def difference(
 
     Args: as `value`.
     """
-    sides = {"one": (variant, stage), "other": (against, against_stage)}
-    both = _side_by_side({side: _ends(runs, *of, data) for side, of in sides.items()}, column)
+    both = _side_by_side(runs, {"one": (variant, stage), "other": (against, against_stage)}, column, data)
     return _cells(both, both.one - both.other)
 
 
@@ -82,8 +81,7 @@ def share(
 
     Args: as `value`.
     """
-    sides = {"one": variant, "other": against}
-    both = _side_by_side({side: _ends(runs, name, stage, data) for side, name in sides.items()}, column)
+    both = _side_by_side(runs, {"one": (variant, stage), "other": (against, stage)}, column, data)
     return _cells(both, 100 * both.one / both.other)
 
 
@@ -98,9 +96,8 @@ def factor(
 
     Args: as `value`.
     """
-    both = _side_by_side({name: _ends(runs, name, stage, data) for name in variants}, column)
-    values = both[list(variants)]
-    return _cells(both, values.max(axis=1) / values.min(axis=1))
+    both, smallest, largest = _extremes(runs, variants, column, stage, data)
+    return _cells(both, largest / smallest)
 
 
 def spread(
@@ -114,9 +111,8 @@ def spread(
 
     Args: as `value`.
     """
-    both = _side_by_side({name: _ends(runs, name, stage, data) for name in variants}, column)
-    values = both[list(variants)]
-    return _cells(both, values.max(axis=1) - values.min(axis=1))
+    both, smallest, largest = _extremes(runs, variants, column, stage, data)
+    return _cells(both, largest - smallest)
 
 
 def weights(network: str, architecture: str) -> int:
@@ -173,11 +169,22 @@ def _ends(runs: pd.DataFrame, variant: str, stage: int | None, data: Sequence[st
     return accuracy.last(chosen if data is None else chosen[chosen.data.isin(data)])
 
 
-def _side_by_side(ends: Mapping[str, pd.DataFrame], column: str) -> pd.DataFrame:
-    """One column of several ends side by side, for the networks and seeds that have them all."""
+def _side_by_side(
+    runs: pd.DataFrame, sides: Mapping[str, tuple[str, int | None]], column: str, data: Sequence[str] | None
+) -> pd.DataFrame:
+    """One column of several sides, {name: (variant, stage)}, for the networks and seeds that have them all."""
     index = ["data", "network", "seed"]
-    columns = {name: end.set_index(index)[column] for name, end in ends.items()}
+    columns = {name: _ends(runs, *of, data).set_index(index)[column] for name, of in sides.items()}
     return pd.concat(columns, axis=1).dropna().reset_index()
+
+
+def _extremes(
+    runs: pd.DataFrame, variants: Sequence[str], column: str, stage: int | None, data: Sequence[str] | None
+) -> tuple[pd.DataFrame, pd.Series, pd.Series]:
+    """The variants side by side, and the smallest and the largest of their values, seed by seed."""
+    both = _side_by_side(runs, {name: (name, stage) for name in variants}, column, data)
+    values = both[list(variants)]
+    return both, values.min(axis=1), values.max(axis=1)
 
 
 def _cells(rows: pd.DataFrame, values: pd.Series) -> Values:

@@ -16,6 +16,8 @@ from lib.errors import BadInput
 KEYS = ["env", "method", "block", "shift", "conversion", "start", "reward", "seed"]  # what a run is
 SINGLE = {"block": 1, "shift": 0.0, "conversion": "none"}
 DENSE = {"method": "dense", **SINGLE, "start": 0, "reward": "none"}
+OFFLINE_KEYS = ["data", "env", "block", "shift", "choice", "kept", "seed"]  # so learns from fixed data
+OFFLINE_DENSE = {"block": 1, "shift": 0.0, "choice": "none", "kept": 1.0}
 END = 0.2  # share of a training whose evaluations are averaged: a single one is noisy, the best would flatter
 
 Values = dict[str, dict[int, float]]  # {"environment, way": {seed: value}}
@@ -64,6 +66,34 @@ def ratio_lead(
     return _cells(rows, 100 * (rows.compression_ratio - rows.other))
 
 
+def offline_lead(
+    runs: pd.DataFrame, chosen: Mapping[str, object], against: Mapping[str, object] = OFFLINE_DENSE
+) -> Values:
+    """How many normalised points more the chosen runs earn than others of the same seed, at their last evaluation.
+
+    Args:
+        runs: one row an evaluation, columns OFFLINE_KEYS, step and normalised_return.
+    """
+    end = runs[runs.step == runs.groupby(OFFLINE_KEYS).step.transform("max")]
+    rows = _beside(_chosen(end, chosen), end, against, "normalised_return", "other", OFFLINE_KEYS)
+    cells: Values = {}
+    for row in rows.itertuples():
+        cells.setdefault(f"{row.env}, {offline_way(row)}", {})[row.seed] = row.normalised_return - row.other
+    return cells
+
+
+def offline_way(row: object) -> str:
+    """What a way of training from fixed data is called: of a row with the columns OFFLINE_KEYS."""
+    return grouping(row) if row.choice == "none" else f"{row.choice}, {grouping(row)}, {100 * row.kept:g} % kept"
+
+
+def grouping(row: object) -> str:
+    """How its weights share numbers: of a row with the columns block and shift."""
+    if row.block == 1:
+        return "single weights"
+    return f"B = {row.block}, released at {row.shift:g}" if row.shift < 1 else f"B = {row.block} to the end"
+
+
 def _chosen(table: pd.DataFrame, wanted: Mapping[str, object]) -> pd.DataFrame:
     unknown = [name for name in wanted if name not in table]
     if unknown:
@@ -73,11 +103,16 @@ def _chosen(table: pd.DataFrame, wanted: Mapping[str, object]) -> pd.DataFrame:
 
 
 def _beside(
-    rows: pd.DataFrame, table: pd.DataFrame, against: Mapping[str, object], column: str, name: str
+    rows: pd.DataFrame,
+    table: pd.DataFrame,
+    against: Mapping[str, object],
+    column: str,
+    name: str,
+    keys: list[str] = KEYS,
 ) -> pd.DataFrame:
     """Those of the rows that have a counterpart in the table, with its value in a new column."""
-    counterparts = pd.MultiIndex.from_frame(rows[KEYS].assign(**against))
-    values = table.set_index(KEYS)[column].reindex(counterparts)
+    counterparts = pd.MultiIndex.from_frame(rows[keys].assign(**against))
+    values = table.set_index(keys)[column].reindex(counterparts)
     return rows.assign(**{name: values.to_numpy()}).dropna(subset=name)
 
 

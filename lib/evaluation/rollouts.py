@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 
 from lib.data.environments import make
-from lib.data.offline_rl.names import environment
+from lib.data.offline_rl.names import environment, normalised
 from lib.errors import BadInput
 
 
@@ -48,6 +48,14 @@ def rollouts(act: Callable[[np.ndarray], np.ndarray], env: str, seeds: Sequence[
             if terminal or timeout:
                 games.pop(place).close()
     return returns
+
+
+def mean_returns(
+    act: Callable[[np.ndarray], np.ndarray], env: str, seeds: Sequence[int], episodes: int
+) -> dict[str, list[float]]:
+    """The mean return of each run's episodes, as it is and in D4RL's normalised points: columns of a sweep's rows."""
+    found = rollouts(act, env, seeds, episodes).mean(1)
+    return {"return": found.tolist(), "normalised_return": normalised(env, found).tolist()}
 
 
 def start(seed: int, episode: int) -> int:

@@ -13,6 +13,11 @@ from lib.kernels.two_four import has_pattern
 from lib.pruners.layers import as_matrix, prunable
 
 
+def parameters(model: nn.Module) -> int:
+    """How many numbers of a network are trained."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
 def flops(model: nn.Module, shape: Sequence[int]) -> int:
     """Multiplications and additions of one example's matrix products, counting only weights that are not zero.
 
@@ -67,10 +72,10 @@ def sizes(model: nn.Module, shape: Sequence[int], value_bits: int = 16) -> dict[
     """
     layers = prunable(model)
     weights = sum(layer.weight.numel() for layer in layers)
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    found = {"parameters": parameters, "weights": weights, "kept": sum(int((la.weight != 0).sum()) for la in layers)}
+    trained = parameters(model)
+    found = {"parameters": trained, "weights": weights, "kept": sum(int((la.weight != 0).sum()) for la in layers)}
     for form in ("dense", "csr", "bitmap", "two_four"):
-        bits = (parameters - weights) * value_bits
+        bits = (trained - weights) * value_bits
         for layer in layers:
             matrix = as_matrix(layer.weight)
             own = "dense" if form == "two_four" and not has_pattern(matrix) else form

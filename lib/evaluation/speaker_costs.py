@@ -7,13 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from lib.data.speech.filterbank import BANDS
 from lib.errors import BadInput
-from lib.evaluation.sizes import positions
+from lib.evaluation import sizes
 from lib.models.bifpn import SelfTeacher
 from lib.models.speaker import EMBEDDING, NETWORKS, SpeakerResNet
 from lib.pruners.layers import prunable
-
-BANDS = 40
 
 
 @dataclass(frozen=True)
@@ -67,18 +66,18 @@ def training_cost(
     student = _network(network, width)
     head = EMBEDDING * speakers
     inference = _forward(student, frames)
-    alone, size = inference + head, _count(student) + head + speakers
+    alone, size = inference + head, sizes.parameters(student) + head + speakers
     if teacher == "none":
         return Cost(1, size, size, 3 * alone, 3 * alone, inference)
     if teacher == "self":
         with torch.device("meta"):
             both = _Jointly(student, SelfTeacher(student.channels, teacher_width))
-        size = _count(both) + 2 * (head + speakers)
+        size = sizes.parameters(both) + 2 * (head + speakers)
         step = 3 * (_forward(both, frames) + 2 * head)
         return Cost(1, size, size, step, step, inference)
     large = _network(teacher, width)
     forward = _forward(large, frames) + head
-    held = size + _count(large) + head + speakers
+    held = size + sizes.parameters(large) + head + speakers
     return Cost(2, size, held, 3 * alone + forward, all_training(alone, forward, pretrained=True), inference)
 
 
@@ -92,7 +91,7 @@ def all_training(student: int, teacher: int, pretrained: bool) -> int:
 
 def parameters(network: str) -> float:
     """Parameters of one of the paper's networks at its own width, without the classifier, in millions."""
-    return _count(_network(network)) / 1e6
+    return sizes.parameters(_network(network)) / 1e6
 
 
 def fewer_parameters(network: str, than: str) -> float:
@@ -115,9 +114,5 @@ def _network(name: str, width: int = 32) -> SpeakerResNet:
 
 def _forward(model: nn.Module, frames: int) -> int:
     """Multiply-accumulates of one pass."""
-    uses = positions(model, (frames, BANDS))
+    uses = sizes.positions(model, (frames, BANDS))
     return sum(layer.weight.numel() * uses[layer.name] for layer in prunable(model))
-
-
-def _count(model: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())

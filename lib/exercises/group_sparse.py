@@ -28,6 +28,15 @@ def _average_ratio(sparsities: list[float], block: int, shift: float) -> float:
     return sum(ratio(s, b, bitmap="none") for s, b in zip(sparsities, blocks, strict=True)) / len(sparsities)
 
 
+def _shared_score(weights: list[float], gradients: list[float]) -> float:
+    return abs(sum(weight * gradient for weight, gradient in zip(weights, gradients, strict=True)))
+
+
+def _prunings_until(shift: float, final: float, times: int) -> int:
+    ramp = pruners.Gradual(final, every=1, times=times)
+    return next(step for step in range(times + 1) if ramp.target(step) >= shift)
+
+
 EXERCISES: dict[str, Checker] = {
     "50.1": number(
         256 * 256 / 4,
@@ -71,5 +80,18 @@ EXERCISES: dict[str, Checker] = {
     "52.3": number(
         100 * (ratio(0.5, 4) - ratio(0.5, 1)),
         "The bitmap costs the same before and after; what share of the numbers is kept before, what after?",
+    ),
+    "53.1": number(
+        80,
+        "Blocks of 4 hold a quarter as many numbers as weights; a twentieth shall be left.",
+    ),
+    "53.2": function(
+        _shared_score,
+        [([0.5, 0.5], [1.0, -1.0]), ([0.5, 0.5], [2.0, 1.0]), ([-2.0] * 4, [1.0, 0.5, 0.0, 0.25]), ([1.0], [-3.0])],
+        "The loss changes by the sum of all contributions; the absolute value comes last.",
+    ),
+    "53.3": number(
+        _prunings_until(0.5, 0.8, 100),
+        "0.8 (1 - (1 - n / 100)^3) has to reach 0.5: solve for n and take the next whole number.",
     ),
 }

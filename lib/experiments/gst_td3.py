@@ -1,15 +1,11 @@
 """Group-sparse training of TD3 (paper 5, figures 5 to 8), and the rivals it is compared with.
 
-One configuration is one environment and one way of grouping, with all seeds as a stack. Blocks of one weight are the
-controls, trained one after the other:
+One configuration is one environment and one way of training, with all seeds as a stack:
 
     dense    TD3 as it is
-    rwp      reward-aware pruning of single weights, once a pruning start (and once a kind of reward)
+    rwp      reward-aware pruning of single weights, once a pruning start (and once a kind of reward); after it
     gradual  Zhu and Gupta's ramp to the sparsity at which each run has the average ratio of its rwp run (section 4.1)
-
-and each block size, shift and conversion is a configuration of
-
-    gst      Algorithm 1 with reward-aware pruning
+    gst      Algorithm 1 with reward-aware pruning, once a block size, shift and conversion
 
 `compression_ratio` is equation 3 averaged over the steps so far; beside it equation 2 (`ideal_ratio`), and equation 3
 with a bitmap on coefficients (`coefficient_ratio`). `return` is of an evaluation without exploration noise.
@@ -24,9 +20,10 @@ from lib import pruners
 from lib.errors import BadInput
 from lib.jobs import Job
 from lib.training import td3
-from lib.training.group_sparse import Compression, Evaluation, Schedule, share, start
+from lib.training.group_sparse import Compression, Schedule, share
+from lib.training.group_sparse_td3 import Evaluation, start
 
-KEYS = ("env", "block", "shift", "conversion")
+KEYS = ("env", "block", "shift", "conversion", "start", "reward")
 INDEX = ("env", "method", "block", "shift", "conversion", "start", "reward", "seed", "step")
 COLUMNS = (*INDEX, "return", "sparsity", "compression_ratio", "ideal_ratio", "coefficient_ratio")
 
@@ -102,18 +99,21 @@ class Settings:
 
 
 def configurations(settings: Settings) -> list[dict]:
-    """The grid: single weights and each way of grouping, for each environment, with everything `run` needs."""
+    """The grid: a way of training on an environment each, with everything `run` needs."""
     found = []
     for task in settings.tasks:
-        shared = {name: value for name, value in asdict(task).items() if name != "blocks"}
-        for ways in (Blocks(1, 0.0), *task.blocks):
-            found.append(asdict(ways) | shared)
+        shared = {name: value for name, value in asdict(task).items() if name not in ("blocks", "starts", "rewards")}
+        first, *others = task.rewards
+        pruned = [(begin, first) for begin in task.starts] + [(task.starts[0], reward) for reward in others]
+        single, ways = asdict(Blocks(1, 0.0)), [asdict(way) for way in task.blocks]
+        found += [shared | single | {"start": begin, "reward": reward} for begin, reward in [(0, "none"), *pruned]]
+        found += [shared | way | {"start": task.starts[0], "reward": first} for way in ways]
     return found
 
 
 def units(configuration: dict) -> int:
     """Evaluations in one configuration."""
-    trainings = 1 + 2 * len(pairs(configuration)) if configuration["block"] == 1 else 1
+    trainings = 2 if configuration["block"] == 1 and configuration["reward"] != "none" else 1
     return trainings * configuration["steps"] // configuration["evaluation"]["every"]
 
 
@@ -123,16 +123,13 @@ def run(configuration: dict, job: Job) -> list[dict]:
     pruning, evaluation = Pruning(**configuration["pruning"]), Evaluation(**configuration["evaluation"])
     env, steps, seeds = configuration["env"], configuration["steps"], range(configuration["seeds"])
     way = {name: configuration[name] for name in ("block", "shift", "conversion")}
+    begin, reward = configuration["start"], configuration["reward"]
     rows: list[dict] = []
 
-    def train(
-        method: str, schedule: Schedule | Sequence[Schedule], begin: int = 0, reward: str = "none"
-    ) -> list[float]:
+    def train(method: str, schedule: Schedule | Sequence[Schedule]) -> list[float]:
         """Train, keep the rows, and say which share of its network each run has saved on average (equation 2)."""
-        compression = Compression() if method == "dense" else Compression(layers, **way, window=pruning.window)
-        if reward == "evaluation":
-            compression = Compression(**asdict(compression) | {"reward": reward})
-        trainer = start(env, seeds, learner, compression, schedule, evaluation, job.device)
+        chosen = Compression() if reward == "none" else Compression(layers, **way, reward=reward, window=pruning.window)
+        trainer = start(env, seeds, learner, chosen, schedule, evaluation, job.device)
         before = job.done
 
         def advance(now: td3.Trainer) -> None:
@@ -140,10 +137,9 @@ def run(configuration: dict, job: Job) -> list[dict]:
                 job.done = before + now.steps // evaluation.every - 1
                 job.advance(method)
 
-        folder = None if job.folder is None else job.folder / f"{method}_{begin}_{reward}"
-        td3.train(trainer, steps, advance, folder)
+        td3.train(trainer, steps, advance, job.kept(method))
         job.done = before + steps // evaluation.every
-        key = {"env": env, "method": method, **way, "start": begin, "reward": reward}
+        key = {name: configuration[name] for name in KEYS} | {"method": method}
         names = {"compression_ratio": "ratio_weights", "ideal_ratio": "ratio_none"}
         names["coefficient_ratio"] = "ratio_coefficients"
         for row in trainer.rows:
@@ -152,22 +148,14 @@ def run(configuration: dict, job: Job) -> list[dict]:
         part = share(trainer.agent.networks, layers)
         return [row["ratio_none"] / part for row in trainer.rows[-len(seeds) :]]
 
-    if way["block"] > 1:
-        begin, reward = pairs(configuration)[0]
-        train("gst", pruning.schedule(begin), begin, reward)
-        return rows
-    train("dense", pruners.Once(0.0))
-    for begin, reward in pairs(configuration):
-        averages = train("rwp", pruning.schedule(begin), begin, reward)
-        ramps = [ramp(average, begin, steps, configuration["ramp"], pruning) for average in averages]
-        train("gradual", ramps, begin, reward)
+    if reward == "none":
+        train("dense", pruners.Once(0.0))
+    elif way["block"] > 1:
+        train("gst", pruning.schedule(begin))
+    else:
+        averages = train("rwp", pruning.schedule(begin))
+        train("gradual", [ramp(average, begin, steps, configuration["ramp"], pruning) for average in averages])
     return rows
-
-
-def pairs(configuration: dict) -> list[tuple[int, str]]:
-    """Starts with the first reward, then the other rewards from the first start."""
-    starts, rewards = configuration["starts"], configuration["rewards"]
-    return [(begin, rewards[0]) for begin in starts] + [(starts[0], reward) for reward in rewards[1:]]
 
 
 def ramp(average: float, begin: int, steps: int, end: float, pruning: Pruning) -> pruners.Gradual:

@@ -13,10 +13,10 @@ from functools import partial
 from torch import nn
 
 from lib.data import vision
-from lib.errors import BadInput
 from lib.jobs import Job
 from lib.models.alexnet import alexnet
 from lib.models.lenet import lenet5, small_lenet
+from lib.settings import refuse_unknown
 from lib.training.directions import COLUMNS, INDEX, KEYS, Directions, train_directions, units
 from lib.training.examples import Examples
 
@@ -40,10 +40,7 @@ class Task:
     directions: Directions
 
     def __post_init__(self):
-        if self.network not in NETWORKS:
-            raise BadInput(f"network {self.network!r}: known are {', '.join(NETWORKS)}")
-        if self.data not in (known := vision.names()):
-            raise BadInput(f"data {self.data!r}: known are {', '.join(known)}")
+        refuse_unknown(self, data=vision.names(), network=NETWORKS)
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,11 @@ from dataclasses import asdict, dataclass, field
 from lib.data import offline_rl
 from lib.data.offline_rl.names import QUALITIES, environment
 from lib.errors import BadInput
-from lib.evaluation.rollouts import rollouts
+from lib.evaluation.rollouts import mean_returns
 from lib.jobs import Job
+from lib.settings import refuse_unknown
 from lib.training import offline
-from lib.training.agents import Agent, Policy, Transitions
+from lib.training.agents import Agent, Transitions
 from lib.training.bc import BC, BCSettings, PlainBC, PlainBCSettings
 from lib.training.bcq import BCQ, BCQSettings
 
@@ -69,11 +70,7 @@ class Task:
     batches: int = 1
 
     def __post_init__(self):
-        if self.algorithm not in ALGORITHMS:
-            raise BadInput(f"algorithm {self.algorithm!r}: known are {', '.join(ALGORITHMS)}")
-        if self.source not in offline_rl.SOURCES or self.quality not in QUALITIES:
-            known = f"{', '.join(offline_rl.SOURCES)} and {', '.join(QUALITIES)}"
-            raise BadInput(f"data {self.source} {self.quality}: known are {known}")
+        refuse_unknown(self, algorithm=ALGORITHMS, source=offline_rl.SOURCES, quality=QUALITIES)
         if min(self.seeds, self.steps, self.every, self.episodes) < 1 or self.steps % self.every:
             raise BadInput(
                 f"seeds and episodes must be at least 1, steps={self.steps} a multiple of every={self.every}"
@@ -131,10 +128,6 @@ def run(configuration: dict, job: Job) -> list[dict]:
     agent = build(configuration["algorithm"], env, data, seeds, configuration["settings"])
     offline.prune(agent, data, stack, offline.Pruning(batches=configuration["batches"]))
 
-    def evaluate(act: Policy) -> Mapping[str, list[float]]:
-        found = rollouts(act, env, seeds, episodes).mean(1)
-        return {"return": found.tolist(), "normalised_return": offline_rl.normalised(env, found).tolist()}
-
     label = f"{configuration['algorithm']} {env} {seed}"
     rows = offline.train(
         agent,
@@ -142,8 +135,8 @@ def run(configuration: dict, job: Job) -> list[dict]:
         stack,
         configuration["steps"],
         configuration["every"],
-        evaluate,
-        state=None if job.folder is None else job.folder / "stack.pt",
+        lambda act: mean_returns(act, env, seeds, episodes),
+        state=job.kept("stack.pt"),
         advance=lambda: job.advance(label),
         pace=PACE,
     )

@@ -16,16 +16,14 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-import torch
-
 from lib.data import speech
 from lib.errors import BadInput
+from lib.evaluation.sizes import parameters
 from lib.evaluation.speaker import error_rates
 from lib.jobs import Job
-from lib.models.bifpn import SelfTeacher
 from lib.models.speaker import NETWORKS, SpeakerResNet
-from lib.training.distillation import Classifier, Learner, SelfDistilled, Taught, Training, Weights, train
-from lib.training.supervised import seed_of
+from lib.settings import refuse_unknown
+from lib.training.distillation import Learner, Taught, Training, Weights, new_classifier, train, with_self_teacher
 
 SELF = "self"
 BY_SELF = ("none", "label", "feature", "both")
@@ -63,12 +61,7 @@ class Task:
     embedding: float = 1.0
 
     def __post_init__(self):
-        if self.data not in speech.NAMES:
-            raise BadInput(f"data {self.data!r}: known are {', '.join(speech.NAMES)}")
-        if self.network not in NETWORKS:
-            raise BadInput(f"network {self.network!r}: known are {', '.join(NETWORKS)}")
-        if self.teacher not in (SELF, *NETWORKS):
-            raise BadInput(f"teacher {self.teacher!r}: known are {SELF}, {', '.join(NETWORKS)}")
+        refuse_unknown(self, data=speech.NAMES, network=NETWORKS, teacher=(SELF, *NETWORKS))
         known = BY_SELF if self.teacher == SELF else BY_TEACHER
         if odd := [name for name in self.distillations if name not in known]:
             raise BadInput(f"distillation {odd[0]!r}: from teacher {self.teacher} known are {', '.join(known)}")
@@ -109,35 +102,31 @@ def run(configuration: dict, job: Job) -> list[dict]:
     key = {name: configuration[name] for name in KEYS}
     rows: list[dict] = []
 
-    def classifier(network: str) -> Classifier:
-        torch.manual_seed(seed_of(seed))
-        return Classifier(NETWORKS[network](width=width), data.speakers)
-
     def session(name: str, learner: Learner) -> None:
-        state = None if job.folder is None else job.folder / f"{name}.pt"
+        state = job.kept(f"{name}.pt")
         train(learner, data.train, settings, seed, job.device, state, lambda: job.advance(name))
 
     def record(distillation: str, network: SpeakerResNet, taught: int) -> None:
         """What the network does alone; whatever taught it is gone."""
         what = {**key, "distillation": distillation, "epoch": settings.epochs}
-        sizes = {"parameters": count(network), "teacher_parameters": taught}
+        sizes = {"parameters": parameters(network), "teacher_parameters": taught}
         rows.extend({**what, **sizes, **row} for row in error_rates(network, data, configuration["draws"], job.device))
 
-    pretrained = None if teacher_name == SELF else classifier(teacher_name)
+    pretrained = None if teacher_name == SELF else new_classifier(teacher_name, width, data.speakers, seed)
     if pretrained is not None:
         session("teacher", pretrained)
     for distillation in configuration["distillations"]:
-        student = classifier(configuration["network"])
-        torch.manual_seed(seed_of(seed, 1))
+        student = new_classifier(configuration["network"], width, data.speakers, seed)
         if distillation == "none":
             learner, taught = student, 0
         elif pretrained is None:
-            teacher = SelfTeacher(student.network.channels, configuration["teacher_width"])
-            learner = SelfDistilled(student, teacher, weights(configuration, distillation))
-            taught = count(teacher)
+            learner = with_self_teacher(
+                student, configuration["teacher_width"], weights(configuration, distillation), seed
+            )
+            taught = parameters(learner.teacher)
         else:
             learner = Taught(student, pretrained, weights(configuration, distillation))
-            taught = count(pretrained.network)
+            taught = parameters(pretrained.network)
         session(distillation, learner)
         record(distillation, student.network, taught)
     return rows
@@ -153,8 +142,3 @@ def weights(configuration: dict, distillation: str) -> Weights:
         "mse": Weights(mse=embedding),
         "cosine": Weights(cosine=embedding),
     }[distillation]
-
-
-def count(module: torch.nn.Module) -> int:
-    """Parameters."""
-    return sum(parameter.numel() for parameter in module.parameters())

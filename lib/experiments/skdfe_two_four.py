@@ -15,17 +15,24 @@ from __future__ import annotations
 import copy
 from dataclasses import asdict, dataclass
 
-import torch
-
 from lib import pruners
 from lib.data import speech
 from lib.errors import BadInput
+from lib.evaluation.sizes import parameters
 from lib.evaluation.speaker import error_rates
 from lib.jobs import Job
-from lib.models.bifpn import SelfTeacher
 from lib.models.speaker import NETWORKS
-from lib.training.distillation import Classifier, Learner, SelfDistilled, Training, Weights, train
-from lib.training.supervised import seed_of
+from lib.settings import refuse_unknown
+from lib.training.distillation import (
+    Classifier,
+    Learner,
+    SelfDistilled,
+    Training,
+    Weights,
+    new_classifier,
+    train,
+    with_self_teacher,
+)
 
 KEYS = ("data", "network", "distillation", "width", "seed")
 INDEX = ("data", "network", "distillation", "variant", "width", "seed", "trials", "draw", "epoch")
@@ -55,10 +62,7 @@ class Task:
     beta: float = 100.0
 
     def __post_init__(self):
-        if self.data not in speech.NAMES:
-            raise BadInput(f"data {self.data!r}: known are {', '.join(speech.NAMES)}")
-        if self.network not in NETWORKS:
-            raise BadInput(f"network {self.network!r}: known are {', '.join(NETWORKS)}")
+        refuse_unknown(self, data=speech.NAMES, network=NETWORKS)
         if odd := [name for name in self.distillations if name not in ("none", "both")]:
             raise BadInput(f"distillation {odd[0]!r}: known are none, both")
 
@@ -95,12 +99,12 @@ def run(configuration: dict, job: Job) -> list[dict]:
 
     def record(variant: str, learner: Learner, epoch: int) -> None:
         network = student(learner).network
-        sizes = {"parameters": sum(p.numel() for p in network.parameters()), "sparsity": pruners.sparsity(network)}
+        sizes = {"parameters": parameters(network), "sparsity": pruners.sparsity(network)}
         what = {**key, "variant": variant, "epoch": epoch, **sizes}
         rows.extend({**what, **row} for row in error_rates(network, data, configuration["draws"], job.device))
 
     def session(variant: str, learner: Learner, epoch: int) -> None:
-        state = None if job.folder is None else job.folder / f"{variant}.pt"
+        state = job.kept(f"{variant}.pt")
         train(learner, data.train, settings, seed, job.device, state, lambda: job.advance(variant))
         record(variant, learner, epoch)
 
@@ -108,8 +112,7 @@ def run(configuration: dict, job: Job) -> list[dict]:
     session("dense", dense, settings.epochs)
     pruned = copy.deepcopy(dense)
     network = student(pruned).network
-    eligible = [rule.name for rule in pruners.layer_rule(network) if rule.pruned]
-    pruners.attach(network, pruners.n_of_m(pruners.magnitude(network).only(eligible), 2, 4))
+    pruners.attach(network, pruners.two_four(network))
     record("pruned", pruned, settings.epochs)
     session("retrained", pruned, 2 * settings.epochs)
     session("dense_twice", dense, 2 * settings.epochs)
@@ -118,13 +121,12 @@ def run(configuration: dict, job: Job) -> list[dict]:
 
 def learner_of(configuration: dict, speakers: int) -> Learner:
     """A new student with its classifier, beside a self-teacher if it is to have one."""
-    torch.manual_seed(seed_of(configuration["seed"]))
-    alone = Classifier(NETWORKS[configuration["network"]](width=configuration["width"]), speakers)
+    seed = configuration["seed"]
+    alone = new_classifier(configuration["network"], configuration["width"], speakers, seed)
     if configuration["distillation"] == "none":
         return alone
-    torch.manual_seed(seed_of(configuration["seed"], 1))
-    teacher = SelfTeacher(alone.network.channels, configuration["teacher_width"])
-    return SelfDistilled(alone, teacher, Weights(label=configuration["alpha"], feature=configuration["beta"]))
+    weights = Weights(label=configuration["alpha"], feature=configuration["beta"])
+    return with_self_teacher(alone, configuration["teacher_width"], weights, seed)
 
 
 def student(learner: Learner) -> Classifier:

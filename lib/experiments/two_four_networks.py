@@ -19,8 +19,7 @@ magnitude of the layers that were pruned, in percent.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 
@@ -30,11 +29,12 @@ from torch import Tensor, nn
 from lib import pruners
 from lib.data import vision
 from lib.errors import BadInput
+from lib.evaluation.sizes import flops
 from lib.jobs import Job
 from lib.models import densenet, mobilenet, recurrent, resnet, resnext, shufflenet, squeezenet, vgg, wide_resnet
 from lib.pruners.permutation import anneal, permute
+from lib.settings import refuse_unknown
 from lib.training import int8
-from lib.training.examples import Examples
 from lib.training.supervised import Training, accuracy, seed_of
 from lib.training.variants import Variants
 
@@ -83,10 +83,7 @@ class Task:
     training: Training
 
     def __post_init__(self):
-        if self.network not in NETWORKS:
-            raise BadInput(f"network {self.network!r}: known are {', '.join(NETWORKS)}")
-        if self.data not in (known := vision.names()):
-            raise BadInput(f"data {self.data!r}: known are {', '.join(known)}")
+        refuse_unknown(self, data=vision.names(), network=NETWORKS)
         if self.table not in TABLES:
             raise BadInput(f"table={self.table}: networks stand in tables 2 and 3")
 
@@ -119,47 +116,34 @@ def units(configuration: dict) -> int:
 
 def run(configuration: dict, job: Job) -> list[dict]:
     """Train all variants of one configuration; one row a variant and epoch."""
-    seed, settings = configuration["seed"], Training(**configuration["training"])
-    examples = Examples.of(vision.load(configuration["data"]), job.device)
-    key = {name: configuration[name] for name in ("data", "network", "table", "seed")}
-    variants = Variants(key, examples, settings, seed, job)
-    first, last = settings.epochs, 2 * settings.epochs
+    variants = Variants.of(configuration, (*KEYS, "table"), job, flops)
+    seed, examples, epochs = configuration["seed"], variants.examples, variants.settings.epochs
 
-    def quantise(variant: str, model: nn.Module, epoch: int, kept: float) -> None:
+    def quantise(variant: str, model: nn.Module, epoch: int, left: float) -> None:
         small = int8.simulated(model, int8.inputs(examples, seed=seed_of(seed, 2)))
-        variants.record(f"{variant}_int8", model, [accuracy(small, examples)], epoch, kept=kept)
+        variants.record(f"{variant}_int8", model, [accuracy(small, examples)], epoch, kept=left)
 
     def workflow(model: nn.Module, suffix: str = "") -> None:
-        masks = two_four(model)
-        pruned = copy.deepcopy(model)
-        pruners.attach(pruned, masks)
-        kept = 100 * magnitude(pruned, masks) / magnitude(model, masks)
-        variants.record(f"pruned{suffix}", pruned, [accuracy(pruned, examples, settings.precision)], first, kept=kept)
-        sparse = variants.again(f"sparse{suffix}", model, masks, kept=kept)
-        quantise(f"sparse{suffix}", sparse, last, kept)
+        masks = pruners.two_four(model)
+        left = kept(model, masks)
+        variants.pruned(f"pruned{suffix}", model, masks, kept=left)
+        sparse = variants.again(f"sparse{suffix}", model, masks, kept=left)
+        quantise(f"sparse{suffix}", sparse, 2 * epochs, left)
 
     torch.manual_seed(seed_of(seed))
     dense = variants.session("dense", NETWORKS[configuration["network"]](), number=0, before=0, kept=100.0)
-    quantise("dense", dense, first, 100.0)
+    quantise("dense", dense, epochs, 100.0)
     variants.again("dense_twice", dense, {}, kept=100.0)
     workflow(dense)
     if configuration["permute"]:
         inputs = next(int8.inputs(examples, count=2))
         search = partial(anneal, seed=seed_of(seed, 3))
-        workflow(permute(dense, inputs, eligible(dense), search)[0], "_permuted")
+        workflow(permute(dense, inputs, search=search)[0], "_permuted")
     return variants.rows
 
 
-def eligible(model: nn.Module) -> list[str]:
-    """The weights that section 4.2 prunes."""
-    return [rule.name for rule in pruners.layer_rule(model) if rule.pruned]
-
-
-def two_four(model: nn.Module) -> dict[str, Tensor]:
-    """Masks that keep the largest two of every four weights."""
-    return pruners.n_of_m(pruners.magnitude(model).only(eligible(model)), 2, 4)
-
-
-def magnitude(model: nn.Module, names: Iterable[str]) -> float:
-    """The sum of |w| over these weights."""
-    return sum(float(score.double().sum()) for score in pruners.magnitude(model).only(names).values())
+def kept(model: nn.Module, masks: Mapping[str, Tensor]) -> float:
+    """What masks leave of the magnitude of the layers that they prune, in percent."""
+    scores = pruners.magnitude(model)
+    left = sum(float((scores[name] * mask).double().sum()) for name, mask in masks.items())
+    return 100 * left / sum(float(scores[name].double().sum()) for name in masks)

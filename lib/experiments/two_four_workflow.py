@@ -16,7 +16,6 @@ One configuration is one network, one data set and one seed, trained into all it
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
@@ -26,11 +25,12 @@ from torch.nn import functional as F
 
 from lib import pruners
 from lib.data import vision
-from lib.errors import BadInput
+from lib.evaluation.sizes import flops
 from lib.jobs import Job
 from lib.models import lenet, resnet
+from lib.settings import refuse_unknown
 from lib.training.examples import Examples
-from lib.training.supervised import Training, accuracy, seed_of
+from lib.training.supervised import Training, seed_of
 from lib.training.variants import Variants
 
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
@@ -64,10 +64,7 @@ class Task:
     training: Training
 
     def __post_init__(self):
-        if self.network not in NETWORKS:
-            raise BadInput(f"network {self.network!r}: known are {', '.join(NETWORKS)}")
-        if self.data not in (known := vision.names()):
-            raise BadInput(f"data {self.data!r}: known are {', '.join(known)}")
+        refuse_unknown(self, data=vision.names(), network=NETWORKS)
 
 
 @dataclass(frozen=True)
@@ -97,22 +94,14 @@ def units(configuration: dict) -> int:
 
 def run(configuration: dict, job: Job) -> list[dict]:
     """Train all variants of one configuration; one row a variant and epoch."""
-    seed, settings = configuration["seed"], Training(**configuration["training"])
-    examples = Examples.of(vision.load(configuration["data"]), job.device)
-    build = NETWORKS[configuration["network"]]
-    key = {name: configuration[name] for name in KEYS}
-    variants = Variants(key, examples, settings, seed, job)
+    variants = Variants.of(configuration, KEYS, job, flops)
+    seed, build = configuration["seed"], NETWORKS[configuration["network"]]
 
     torch.manual_seed(seed_of(seed))
     dense = variants.session("dense", build(), number=0, before=0)
 
-    eligible = [rule.name for rule in pruners.layer_rule(dense) if rule.pruned]
-    magnitude = pruners.magnitude(dense).only(eligible)
-    masks = pruners.n_of_m(magnitude, 2, 4)
-    pruned = copy.deepcopy(dense)
-    pruners.attach(pruned, masks)
-    variants.record("pruned", pruned, [accuracy(pruned, examples, settings.precision)], settings.epochs)
-
+    masks = pruners.two_four(dense)
+    variants.pruned("pruned", dense, masks)
     variants.again("retrained", dense, masks)
     variants.again("dense_twice", dense, {})
     if configuration["controls"]:
@@ -120,10 +109,10 @@ def run(configuration: dict, job: Job) -> list[dict]:
         fresh = build()
         pruners.attach(fresh, masks)
         variants.session("fresh", fresh, number=1, before=0)
-        variants.again("unstructured", dense, pruners.unstructured(magnitude, 0.5))
-        variants.again("random", dense, pruners.n_of_m(pruners.random(dense, seed).only(eligible), 2, 4))
-        gradient = pruners.snip(dense, lambda model: training_loss(model, examples, seed))
-        variants.again("gradient", dense, pruners.n_of_m(gradient.only(eligible), 2, 4))
+        variants.again("unstructured", dense, pruners.unstructured(pruners.magnitude(dense).only(masks), 0.5))
+        variants.again("random", dense, pruners.n_of_m(pruners.random(dense, seed).only(masks), 2, 4))
+        gradient = pruners.snip(dense, lambda model: training_loss(model, variants.examples, seed))
+        variants.again("gradient", dense, pruners.n_of_m(gradient.only(masks), 2, 4))
     return variants.rows
 
 

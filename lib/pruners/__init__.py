@@ -7,9 +7,9 @@
 Any score goes with any pattern, and a schedule says when and how much.
 """
 
-from lib.pruners.layers import LayerRule, Prunable, Scores, layer_rule, prunable
-from lib.pruners.masks import attach, attached, computed_once, detach, empty_layers, report, sparsity, sparsity_per_run
-from lib.pruners.patterns import n_of_m, unstructured
+from lib.pruners.layers import LayerRule, Prunable, Scores, eligible, layer_rule, prunable
+from lib.pruners.masks import attach, attached, detach, empty_layers, report, sparsity, sparsity_per_run
+from lib.pruners.patterns import n_of_m, two_four, unstructured
 from lib.pruners.schedules import Gradual, Once, RewardAware
 from lib.pruners.scores import grasp, magnitude, random, snip
 
@@ -22,8 +22,8 @@ __all__ = [
     "Scores",
     "attach",
     "attached",
-    "computed_once",
     "detach",
+    "eligible",
     "empty_layers",
     "grasp",
     "layer_rule",
@@ -35,5 +35,6 @@ __all__ = [
     "snip",
     "sparsity",
     "sparsity_per_run",
+    "two_four",
     "unstructured",
 ]

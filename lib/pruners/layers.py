@@ -166,3 +166,8 @@ def layer_rule(model: nn.Module, bits: int = 16, leave: Mapping[str, str] | None
             weights = [name for name, weight in module.named_parameters(path, recurse=False) if weight.dim() > 1]
             rules += [LayerRule(name, False, reason or why) for name in weights]
     return rules
+
+
+def eligible(model: nn.Module) -> list[str]:
+    """Names of the weights that the 2:4 workflow prunes: those that `layer_rule` lets it."""
+    return [rule.name for rule in layer_rule(model) if rule.pruned]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 import pandas as pd
 import torch
@@ -27,34 +26,9 @@ class Masked(nn.Module):
         self.register_buffer("mask", mask)
 
     def forward(self, weight: Tensor) -> Tensor:
-        if _computed is None:
-            return self._product(weight)
-        key = self, torch.is_grad_enabled()
-        if key not in _computed:
-            _computed[key] = self._product(weight)
-        return _computed[key]
-
-    def _product(self, weight: Tensor) -> Tensor:
         """A product, so that a removed weight's gradient is exactly zero too."""
         numbers = self.mask.view(torch.uint8).to(weight.dtype)  # from bool itself it takes torch four times as long
         return weight * numbers
-
-
-_computed: dict[tuple[Masked, bool], Tensor] | None = None  # within `computed_once` the weights computed so far
-
-
-@contextmanager
-def computed_once() -> Iterator[None]:
-    """In this block each masked weight is computed once, however often it is read; no weight may change in it.
-
-    torch's own `parametrize.cached` takes a layer and its deep copy, such as a target network's, for the same layer.
-    """
-    global _computed
-    _computed = {}
-    try:
-        yield
-    finally:
-        _computed = None
 
 
 def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:

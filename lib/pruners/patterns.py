@@ -1,4 +1,7 @@
-"""Patterns: which weights may go together. Pure functions from scores to masks (True = kept)."""
+"""Patterns: which weights may go together. Pure functions from scores to masks (True = kept).
+
+`two_four` is score and pattern of the 2:4 workflow in one.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from numbers import Real
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lib.errors import BadInput
-from lib.pruners.layers import as_matrix, from_matrix
+from lib.pruners.layers import as_matrix, eligible, from_matrix
+from lib.pruners.scores import magnitude
 
 SCOPES = ("layer", "network", "global")
 
@@ -75,6 +79,17 @@ def n_of_m(scores: Mapping[str, Tensor], n: int = 2, m: int = 4) -> dict[str, Te
         kept = torch.zeros_like(groups, dtype=torch.bool).scatter_(-1, first, True)
         masks[name] = from_matrix(kept.reshape(rows, inner), score.shape).contiguous()
     return masks
+
+
+def two_four(model: nn.Module) -> dict[str, Tensor]:
+    """The masks of the 2:4 workflow (paper 2, sections 4.1 and 4.2).
+
+    In the layers that fit, of every four weights the two of the largest magnitude; other layers have no mask.
+
+    Raises:
+        BadInput: no layer of the model fits, or it is a stack of runs.
+    """
+    return n_of_m(magnitude(model).only(eligible(model)), 2, 4)
 
 
 def _pools(scores: Mapping[str, Tensor], scope: str) -> list[list[str]]:

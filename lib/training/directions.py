@@ -137,7 +137,7 @@ class Sessions:
             number: which session of the direction this is.
             before: epochs that the network has been trained already.
         """
-        state = None if self.job.folder is None else self.job.folder / f"{direction}_{number}.pt"
+        state = self.job.kept(f"{direction}_{number}.pt")
         history = train(
             model, self.examples, settings, self.key["seed"], number, state,
             advance=lambda: self.job.advance(direction),

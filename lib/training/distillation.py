@@ -16,7 +16,7 @@ from tqdm import tqdm
 from lib.data.speech.utterances import Utterances
 from lib.errors import BadInput
 from lib.models.bifpn import SelfTeacher
-from lib.models.speaker import EMBEDDING, SpeakerResNet
+from lib.models.speaker import EMBEDDING, NETWORKS, SpeakerResNet
 from lib.training.sessions import Session
 from lib.training.supervised import learning_rate, seed_of
 
@@ -98,7 +98,8 @@ def feature_loss(maps: Sequence[Tensor], targets: Sequence[Tensor], form: str = 
     Args:
         form: "mean": of squared differences over positions and examples, to which weights of 100 or 200 belong (the
             code of the method's origin); "norm": the length of the difference, as equation 7 prints, mean over
-            examples: some hundred times as large.
+            examples: hundreds of times as large, about 390 times for a small untrained student and crops of 140
+            frames (notebook 31), more for longer crops or a ResNet18.
     """
     apart = [attention(own) - attention(target.detach()) for own, target in zip(maps, targets, strict=True)]
     if form == "mean":
@@ -196,6 +197,18 @@ class Taught(nn.Module):
 
 
 Learner = Classifier | SelfDistilled | Taught
+
+
+def new_classifier(network: str, width: int, speakers: int, seed: int) -> Classifier:
+    """An untrained network of `models.speaker.NETWORKS` with its classifier: for one seed always the same weights."""
+    torch.manual_seed(seed_of(seed))
+    return Classifier(NETWORKS[network](width=width), speakers)
+
+
+def with_self_teacher(student: Classifier, width: int, weights: Weights, seed: int) -> SelfDistilled:
+    """The student beside an untrained self-teacher of this width: for one seed always the same weights."""
+    torch.manual_seed(seed_of(seed, 1))
+    return SelfDistilled(student, SelfTeacher(student.network.channels, width), weights)
 
 
 def train(

@@ -1,14 +1,19 @@
-"""Group-sparse training (paper 5, Algorithm 1) of a stack of TD3 runs: blocks, pruning, the phase shift, what is saved.
+"""Group-sparse training (paper 5, Algorithm 1) of any stack of networks: blocks, pruning, the shift, what is saved.
 
-Every run has a schedule, a sparsity and a phase of its own, and what it becomes does not depend on its stack. Dense
-training, gradual and reward-aware pruning are the same training without blocks (B = 1).
+    begin(networks, compression)  # then make the optimizers
+    course = Course(networks, runs, compression, optimizers)
+    ...                           # after each step of training:
+    course.prune(targets)
+    course.count()
+
+Every run has a sparsity and a phase of its own, and what it becomes does not depend on its stack. Dense training and
+pruning of single weights are the same without blocks (B = 1).
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -18,14 +23,9 @@ from torch import nn
 from lib import pruners
 from lib.errors import BadInput
 from lib.evaluation.compression import BITMAPS, ratio
-from lib.evaluation.rollouts import rollouts
 from lib.pruners import group_sparse
-from lib.training import td3
-from lib.training.environments import Environments
-from lib.training.supervised import seed_of
 
 REWARDS = ("training", "evaluation")
-EVALUATION = 3  # a stream of random numbers of its own: TD3 has 0 to 2
 
 
 class Schedule(Protocol):
@@ -86,152 +86,129 @@ class Compression:
         return list(zip(tables, [*ends, np.inf], strict=True))
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """When and how long the agents play.
+def begin(networks: nn.ModuleDict, compression: Compression) -> None:
+    """Put blocks in place (Algorithm 1, lines 1 to 3), and masks that as yet remove nothing.
 
-    Attributes:
-        every: steps from one evaluation to the next.
-        episodes: of each.
+    Raises:
+        BadInput: a layer that there is not, or whose size B does not divide.
     """
+    table = compression.phases()[0][0]
+    if len(table) > 1:
+        chosen = dict.fromkeys(compression.layers, table)
+        group_sparse.group(networks, chosen, compression.start, compression.pad, releasable=True)
+    weights = pruners.magnitude(networks).only(compression.layers)
+    pruners.attach(networks, {name: torch.ones_like(weight, dtype=torch.bool) for name, weight in weights.items()})
 
-    every: int
-    episodes: int = 10
 
+class Course:
+    """How far a stack is in Algorithm 1.
 
-class Trainer(td3.Trainer):
-    """A stack of TD3 runs that are compressed while they learn.
+    Args:
+        networks: of all runs, after `begin`.
+        runs: how many.
+        optimizers: of the networks.
+        followers: copies of the networks that are released, and if so set pruned, with them, such as targets.
 
     Attributes:
-        targets: the sparsity that the schedule asked for last, [run].
+        targets: the sparsity that was asked for last, [run].
         sparsity: share of the coefficients of the compressed layers that is removed, [run].
         phase: how many shifts there have been, [run].
         ratios: what is saved now (equations 2 and 3), {bitmap: [run]}.
-        saved: the sums of them over the steps so far.
-        rows: one an evaluation and run.
+        saved: the sums of them over the steps counted so far.
+        steps: how many those are.
     """
 
     def __init__(
         self,
-        agent: td3.Agent,
-        environments: Environments,
-        seeds: Sequence[int],
+        networks: nn.ModuleDict,
+        runs: int,
         compression: Compression,
-        schedules: Sequence[Schedule],
-        evaluation: Evaluation,
+        optimizers: Iterable[torch.optim.Optimizer],
+        followers: Iterable[nn.ModuleDict] = (),
     ):
-        super().__init__(agent, environments, seeds)
-        if len(schedules) != len(self.seeds):
-            raise BadInput(f"{len(schedules)} schedules for {len(self.seeds)} runs: each run has its own")
-        self.compression, self.schedules, self.evaluation = compression, list(schedules), evaluation
-        self.phases = compression.phases()
-        self.targets, self.sparsity, self.phase = np.zeros(len(seeds)), np.zeros(len(seeds)), np.zeros(len(seeds), int)
-        self.measured = np.full(len(seeds), -np.inf)  # the returns of the latest evaluation
-        self.ratios, self.saved = self._ratios(), {bitmap: np.zeros(len(seeds)) for bitmap in BITMAPS}
-        self.rows: list[dict] = []
+        self.networks, self.compression, self.phases = networks, compression, compression.phases()
+        self.optimizers, self.followers = list(optimizers), list(followers)
+        self.targets, self.sparsity, self.phase = np.zeros(runs), np.zeros(runs), np.zeros(runs, int)
+        self.ratios, self.steps = self._ratios(), 0
+        self.saved = {bitmap: np.zeros(runs) for bitmap in BITMAPS}
 
-    def step(self) -> None:
-        """One step of TD3; then, where a run's schedule asks for it, pruning and the shift."""
-        super().step()
-        if self.steps % self.evaluation.every == 0:
-            streams = [seed_of(seed, EVALUATION, self.steps) for seed in self.seeds]
-            played = rollouts(self.agent.act, self.environments.name, streams, self.evaluation.episodes)
-            self.measured = played.mean(1)
-        rewards = self._rewards()
-        targets = np.array([s.target(self.steps, reward) for s, reward in zip(self.schedules, rewards, strict=True)])
-        if self.compression.layers and (targets > self.targets).any():
-            self._prune(targets)
-        for bitmap, sums in self.saved.items():
-            sums += self.ratios[bitmap]
-        if self.steps % self.evaluation.every == 0:
-            self._record()
+    def due(self, targets: np.ndarray) -> bool:
+        """Whether `prune` would have anything to do."""
+        return bool(self.compression.layers) and bool((targets > self.targets).any())
 
-    def _rewards(self) -> list[float]:
-        """R_new of each run, -inf before the first episode has ended."""
-        if self.compression.reward == "evaluation":
-            return self.measured.tolist()
-        latest = [returns[-self.compression.window :] for returns in self.returns]
-        return [float(np.mean(returns)) if returns else -np.inf for returns in latest]
+    def prune(self, targets: np.ndarray, scores: pruners.Scores | None = None) -> None:
+        """Remove the lowest coefficients of runs whose target has risen, then change the phase of those it is due.
 
-    def _prune(self, targets: np.ndarray) -> None:
-        """Remove the smallest coefficients of runs whose target has risen, then change the phase of those it is due."""
-        networks, followers, rest = self.agent.networks, self.agent.targets, targets <= self.targets
-        scores, groups = pruners.magnitude(networks).only(self.compression.layers), group_sparse.tables(networks)
-        masks = group_sparse.whole_groups(scores, targets.tolist(), groups, self.compression.scope)
-        for name, mask in pruners.attached(networks).items():
+        Args:
+            targets: sparsities, [run].
+            scores: of the weights, high = keep; by default their magnitudes (Algorithm 2). What is removed stays so.
+        """
+        if not self.due(targets):
+            return
+        scores = pruners.magnitude(self.networks) if scores is None else scores
+        before, rest = pruners.attached(self.networks), targets <= self.targets
+        chosen = scores.only(self.compression.layers)
+        left = pruners.Scores({n: s.masked_fill(~before[n], -1.0) for n, s in chosen.items()}, chosen.layers)
+        groups = group_sparse.tables(self.networks)
+        masks = group_sparse.whole_groups(left, targets.tolist(), groups, self.compression.scope)
+        for name, mask in before.items():
             masks[name][rest] = mask[rest]
-        for network in [networks, followers] if self.compression.mask_targets else [networks]:
+        for network in [self.networks, *(self.followers if self.compression.mask_targets else [])]:
             pruners.attach(network, masks)
-        group_sparse.forget(networks, self.agent.optimizers)
+        group_sparse.forget(self.networks, self.optimizers)
         self.targets, self.sparsity = targets, self._measure()
-        for run in range(len(self.seeds)):
+        for run in range(len(targets)):
             while self.sparsity[run] >= self.phases[self.phase[run]][1]:
                 self._shift(run)
         self.ratios = self._ratios()
+
+    def count(self) -> None:
+        """After each step, pruned or not: what is saved now is added up."""
+        self.steps += 1
+        for bitmap, sums in self.saved.items():
+            sums += self.ratios[bitmap]
+
+    def report(self, run: int) -> dict:
+        """A run's phase and sparsity, and its ratios averaged over the steps so far: columns of a row."""
+        averages = {f"ratio_{bitmap}": float(sums[run]) / self.steps for bitmap, sums in self.saved.items()}
+        return {"phase": int(self.phase[run]), "sparsity": float(self.sparsity[run])} | averages
 
     def _shift(self, run: int) -> None:
         """Algorithm 1's phase shift of one run, or a conversion of its block size."""
         self.phase[run] += 1
         tables = dict.fromkeys(self.compression.layers, self.phases[self.phase[run]][0])
-        group_sparse.regroup(self.agent.networks, tables, run, self.agent.optimizers, self.compression.carry)
-        group_sparse.regroup(self.agent.targets, tables, run)
+        group_sparse.regroup(self.networks, tables, run, self.optimizers, self.compression.carry)
+        for network in self.followers:
+            group_sparse.regroup(network, tables, run)
         self.sparsity[run] = self._measure()[run]
 
     def _measure(self) -> np.ndarray:
         """S_now of each run: every coefficient stands for as many weights, so it is the masks' share of zeros."""
-        masks = [mask.flatten(1) for mask in pruners.attached(self.agent.networks).values()]
+        masks = [mask.flatten(1) for mask in pruners.attached(self.networks).values()]
         return 1 - torch.cat(masks, 1).double().mean(1).cpu().numpy()
 
     def _ratios(self) -> dict[str, np.ndarray]:
         """The share of the compressed networks' bits that is saved now, {bitmap: [run]}; of dense runs 0."""
         layers, sizes = self.compression.layers, np.array([group_sparse.group_size(table) for table, _ in self.phases])
-        part = share(self.agent.networks, layers) if layers else 0.0
+        part = share(self.networks, layers) if layers else 0.0
         return {bitmap: ratio(self.sparsity, sizes[self.phase], part, bitmap) for bitmap in BITMAPS}
 
-    def _record(self) -> None:
-        """One row a run, ratios averaged over the steps so far."""
-        for run, seed in enumerate(self.seeds):
-            averages = {f"ratio_{bitmap}": float(sums[run]) / self.steps for bitmap, sums in self.saved.items()}
-            found = {
-                "seed": seed,
-                "step": self.steps,
-                "return": float(self.measured[run]),
-                "phase": int(self.phase[run]),
-            }
-            self.rows.append(found | {"sparsity": float(self.sparsity[run])} | averages)
-
-    def identity(self) -> dict:
-        """What must be the same when a session goes on."""
-        schedules = [
-            {field.name: getattr(schedule, field.name) for field in fields(schedule) if field.init}
-            for schedule in self.schedules
-        ]
-        compression = {**asdict(self.compression), "layers": list(self.compression.layers)}
-        own = {"compression": compression, "schedules": schedules, "evaluation": asdict(self.evaluation)}
-        return super().identity() | own
-
     def state_dict(self) -> dict:
-        """Everything but the transitions."""
-        return super().state_dict() | {
-            "schedules": [getattr(schedule, "state_dict", dict)() for schedule in self.schedules],
+        """Everything but the networks and the optimizers."""
+        return {
             "targets": self.targets.tolist(),
             "sparsity": self.sparsity.tolist(),
             "phase": self.phase.tolist(),
-            "measured": self.measured.tolist(),
             "saved": {bitmap: sums.tolist() for bitmap, sums in self.saved.items()},
-            "rows": self.rows,
+            "steps": self.steps,
         }
 
     def load_state_dict(self, content: dict) -> None:
-        """Go on from where `state_dict` was called."""
-        super().load_state_dict(content)
-        for schedule, state in zip(self.schedules, content["schedules"], strict=True):
-            if state:
-                schedule.load_state_dict(state)
+        """Go on from where `state_dict` was called, the networks already as they were."""
         self.targets, self.sparsity = np.array(content["targets"]), np.array(content["sparsity"])
-        self.phase, self.measured = np.array(content["phase"], int), np.array(content["measured"])
-        self.rows, self.ratios = content["rows"], self._ratios()
+        self.phase, self.steps = np.array(content["phase"], int), content["steps"]
         self.saved = {bitmap: np.array(sums) for bitmap, sums in content["saved"].items()}
+        self.ratios = self._ratios()
 
 
 def share(networks: nn.ModuleDict, layers: Sequence[str]) -> float:
@@ -243,32 +220,3 @@ def share(networks: nn.ModuleDict, layers: Sequence[str]) -> float:
     compressed = {weights[name].network for name in layers}
     total = sum(layer.weight[0].numel() for layer in weights.values() if layer.network in compressed)
     return sum(weights[name].weight[0].numel() for name in layers) / total
-
-
-def start(
-    env: str,
-    seeds: Sequence[int],
-    settings: td3.Settings,
-    compression: Compression,
-    schedule: Schedule | Sequence[Schedule],
-    evaluation: Evaluation,
-    device: str = "cpu",
-) -> Trainer:
-    """A stack of runs at its beginning, blocks in place (Algorithm 1, lines 1 to 3); `td3.train` trains it.
-
-    Args:
-        schedule: of each run a copy of this one, or one a run.
-
-    Raises:
-        BadInput: a layer that there is not, or whose size B does not divide.
-    """
-    stack, environments = td3.begin(env, seeds, settings, device)
-    table = compression.phases()[0][0]
-    if len(table) > 1:
-        group_sparse.group(
-            stack, dict.fromkeys(compression.layers, table), compression.start, compression.pad, releasable=True
-        )
-    weights = pruners.magnitude(stack).only(compression.layers)
-    pruners.attach(stack, {name: torch.ones_like(weight, dtype=torch.bool) for name, weight in weights.items()})
-    each = list(schedule) if isinstance(schedule, Sequence) else [copy.deepcopy(schedule) for _ in seeds]
-    return Trainer(td3.Agent(stack, settings), environments, seeds, compression, each, evaluation)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -67,11 +68,25 @@ class Pruning:
             raise BadInput(f"pruning: batches must be at least 1 and hold at least 1 transition, this is {self}")
 
 
+class Along(Protocol):
+    """What else happens to an agent while it learns, such as pruning; kept with the training."""
+
+    def step(self, step: int) -> None:
+        """After each update."""
+
+    def identity(self) -> dict:
+        """What must be the same when a training goes on."""
+
+    def state_dict(self) -> dict: ...
+
+    def load_state_dict(self, content: dict) -> None: ...
+
+
 class Progress:
     """What a training consists of besides the agent's modules: optimizers, steps, losses since the last row."""
 
-    def __init__(self, agent: Agent):
-        self.agent, self.step = agent, 0
+    def __init__(self, agent: Agent, along: Along | None = None):
+        self.agent, self.along, self.step = agent, along, 0
         self.totals: dict[str, Tensor] = {}
 
     def add(self, losses: Mapping[str, Tensor]) -> None:
@@ -80,13 +95,16 @@ class Progress:
 
     def state_dict(self) -> dict:
         optimizers = {name: optimizer.state_dict() for name, optimizer in self.agent.optimizers.items()}
-        return {"optimizers": optimizers, "step": self.step, "totals": self.totals}
+        along = {} if self.along is None else {"along": self.along.state_dict()}
+        return {"optimizers": optimizers, "step": self.step, "totals": self.totals} | along
 
     def load_state_dict(self, content: dict) -> None:
         for name, optimizer in self.agent.optimizers.items():
             optimizer.load_state_dict(content["optimizers"][name])
         self.step = content["step"]
         self.totals = {name: total.to(self.agent.device) for name, total in content["totals"].items()}
+        if self.along is not None:
+            self.along.load_state_dict(content["along"])
 
 
 def prune(agent: Agent, data: Transitions, runs: Sequence[Run], settings: Pruning = Pruning()) -> None:
@@ -102,7 +120,7 @@ def prune(agent: Agent, data: Transitions, runs: Sequence[Run], settings: Prunin
         layers = pruners.prunable(objective.ranked)
         chosen = {layer.name: torch.ones_like(layer.weight, dtype=torch.bool) for layer in layers}
         for pruner in used:
-            scores = _scores(pruner, agent, objective, data, number, settings)
+            scores = scored(pruner, agent, objective, data, number, settings)
             rows = [place for place, run in enumerate(runs) if run.pruner == pruner]
             own = pruners.Scores({name: score[rows] for name, score in scores.items()}, scores.layers)
             shares = [runs[row].sparsity for row in rows]
@@ -113,16 +131,22 @@ def prune(agent: Agent, data: Transitions, runs: Sequence[Run], settings: Prunin
     agent.keep(masks if used else {})  # a stack of dense runs needs no masks
 
 
-def _scores(
-    pruner: str, agent: Agent, objective: Objective, data: Transitions, number: int, settings: Pruning
+def scored(
+    pruner: str, agent: Agent, objective: Objective, data: Transitions, number: int, settings: Pruning, *when: int
 ) -> pruners.Scores:
+    """The scores of the networks that an objective ranks, as they are now.
+
+    Args:
+        number: of the objective; random scores differ from one to the next.
+        when: the step, if not before training; batches differ from one step to the next, random scores do not.
+    """
     if pruner == "magnitude":
         return pruners.magnitude(objective.ranked)
     if pruner == "random":
         return pruners.random(objective.ranked, [seed_of(seed, SCORING, number) for seed in agent.seeds])
     size = settings.snip_batch if pruner == "snip" else settings.grasp_batch
     draws = Draws(agent.seeds, agent.device)
-    drawn = [draw_batch(agent, data, draws, size, SCORING, place) for place in range(settings.batches)]
+    drawn = [draw_batch(agent, data, draws, size, SCORING, place, *when) for place in range(settings.batches)]
     losses = [lambda model, pair=pair: objective.loss(*pair).sum() for pair in drawn]
     return {"snip": pruners.snip, "grasp": pruners.grasp}[pruner](objective.ranked, losses)
 
@@ -139,6 +163,7 @@ def train(
     advance: Callable[[], None] = lambda: None,
     pace: int = 100,
     progress: bool = False,
+    along: Along | None = None,
 ) -> list[dict]:
     """Train a stack of runs, pruned or not; one row a run and evaluation.
 
@@ -154,6 +179,7 @@ def train(
         save_seconds: save at most this often; the end always is saved, and so is a step at which `advance` raises.
         advance: called once for every `pace` updates, those of a former session too; may raise to stop.
         progress: show a progress bar of updates.
+        along: what else happens after each update.
 
     Returns:
         Rows with run (place in the stack), seed, pruner, sparsity, step, the mean of each loss since the row before
@@ -172,8 +198,8 @@ def train(
         "pruning": agent.pruning,
         "runs": [asdict(run) for run in runs],
         "data": [len(data.rewards), *(float(column.double().sum()) for column in data)],
-    }
-    done = Progress(agent)
+    } | ({} if along is None else along.identity())
+    done = Progress(agent, along)
     session = Session(state, identity, agent.modules, done, save_seconds)
     rows = session.load()
     if done.step > steps:
@@ -185,6 +211,8 @@ def train(
     for step in tqdm(range(done.step + 1, steps + 1), initial=done.step, total=steps, disable=not progress):
         done.add(update(*draw_batch(agent, data, draws, agent.settings.batch, TRAINING, step)))
         done.step = step
+        if along is not None:
+            along.step(step)
         if step % pace:
             continue
         _check_finite(done.totals, runs, step)

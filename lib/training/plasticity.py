@@ -107,7 +107,8 @@ def train(
         One row an epoch: epoch (from 1), stage, k, accuracy (test, percent, gates by their test-time rule),
         regularised_loss (equation 8, mean over the epoch's batches as drawn), architecture, parameters,
         parameters_live, flops (see `plasticity.sizes`), validation_loss (regularised, None where it is not needed),
-        woken (units woken after this epoch), ended (the expansion ends here).
+        woken (units woken after this epoch; none after the stage's last, which would not train them with their gates),
+        ended (the expansion ends here).
 
     Raises:
         BadInput: lambdas that do not fit the gated layers, gates of another estimator, an expansion without dormant
@@ -158,7 +159,8 @@ def train(
         row |= measured | {"validation_loss": None, "woken": 0, "ended": False}
         if settings.expand and stage == 2:
             row["validation_loss"] = _validation_loss(model, held[1], settings, rates)
-            if plasticity.plateaus([*progress.losses, row["validation_loss"]], settings.patience, settings.tolerance):
+            losses, more = [*progress.losses, row["validation_loss"]], progress.left[2] > 1
+            if more and plasticity.plateaus(losses, settings.patience, settings.tolerance):
                 draw = torch.Generator().manual_seed(seed_of(seed, session, epoch, 2))
                 row["woken"] = len(plasticity.expand(layers, draw, settings.level))
                 row["ended"] = row["woken"] == 0

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
 from lib import pruners
-from lib.evaluation.sizes import flops
+from lib.data import vision
 from lib.jobs import Job
 from lib.training.examples import Examples
-from lib.training.supervised import Training, train
+from lib.training.supervised import Training, accuracy, train
 
 
 @dataclass
@@ -21,6 +21,7 @@ class Variants:
 
     Attributes:
         key: the columns that tell this configuration's rows from those of others.
+        flops: what a model computes for one example, from the model and the example's shape (`evaluation.sizes.flops`).
         rows: what has been recorded so far.
     """
 
@@ -29,7 +30,21 @@ class Variants:
     settings: Training
     seed: int
     job: Job
+    flops: Callable[[nn.Module, Sequence[int]], int]
     rows: list[dict] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls, configuration: Mapping, key: Iterable[str], job: Job, flops: Callable[[nn.Module, Sequence[int]], int]
+    ) -> Variants:
+        """Those of a configuration with data (a name that `vision.load` knows), seed and training.
+
+        Args:
+            key: names of the configuration's values that its rows have as columns.
+        """
+        examples = Examples.of(vision.load(configuration["data"]), job.device)
+        columns = {name: configuration[name] for name in key}
+        return cls(columns, examples, Training(**configuration["training"]), configuration["seed"], job, flops)
 
     def record(self, variant: str, model: nn.Module, accuracies: Sequence[float], first: int, **more: object) -> None:
         """Rows of consecutive epochs; masks do not change within a session, so sizes are the same in all of them.
@@ -39,9 +54,9 @@ class Variants:
             first: the epoch of the first row, counted over all the training that the network has had.
             more: further columns.
         """
-        sizes = {"sparsity": pruners.sparsity(model), "flops": flops(model, self.examples.shape)}
-        for epoch, accuracy in enumerate(accuracies, first):
-            self.rows.append({**self.key, "variant": variant, "epoch": epoch, "accuracy": accuracy, **sizes, **more})
+        sizes = {"sparsity": pruners.sparsity(model), "flops": self.flops(model, self.examples.shape)}
+        for epoch, percent in enumerate(accuracies, first):
+            self.rows.append({**self.key, "variant": variant, "epoch": epoch, "accuracy": percent, **sizes, **more})
 
     def session(self, variant: str, model: nn.Module, number: int, before: int, **more: object) -> nn.Module:
         """Train the model itself and return it.
@@ -51,7 +66,7 @@ class Variants:
             before: epochs that the network has been trained already.
             more: further columns.
         """
-        state = None if self.job.folder is None else self.job.folder / f"{variant}.pt"
+        state = self.job.kept(f"{variant}.pt")
         history = train(
             model, self.examples, self.settings, self.seed, number, state, advance=lambda: self.job.advance(variant)
         )
@@ -60,6 +75,17 @@ class Variants:
 
     def again(self, variant: str, model: nn.Module, masks: Mapping[str, Tensor], **more: object) -> nn.Module:
         """Train a copy of the model a second time under these masks: same schedule, new optimizer; return the copy."""
-        model = copy.deepcopy(model)
-        pruners.attach(model, masks)
-        return self.session(variant, model, number=1, before=self.settings.epochs, **more)
+        return self.session(variant, masked_copy(model, masks), number=1, before=self.settings.epochs, **more)
+
+    def pruned(self, variant: str, model: nn.Module, masks: Mapping[str, Tensor], **more: object) -> None:
+        """Record a copy of the model under these masks as it is after the first session, not trained further."""
+        model = masked_copy(model, masks)
+        found = accuracy(model, self.examples, self.settings.precision)
+        self.record(variant, model, [found], self.settings.epochs, **more)
+
+
+def masked_copy(model: nn.Module, masks: Mapping[str, Tensor]) -> nn.Module:
+    """A copy of the model with these masks attached."""
+    model = copy.deepcopy(model)
+    pruners.attach(model, masks)
+    return model

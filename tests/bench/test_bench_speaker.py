@@ -39,7 +39,7 @@ def test_rows_name_each_rival_its_time_and_its_bytes(monkeypatch):
 
 
 def test_the_two_four_form_has_the_pattern_and_no_mask_left():
-    network = speaker.two_four(NETWORKS["resnet18"](width=16))
+    network = speaker.pruned(NETWORKS["resnet18"](width=16))
     layers = prunable(network)
     assert not any("parametrizations" in name for name, _ in network.named_parameters())
     assert sum(has_pattern(as_matrix(layer.weight)) for layer in layers) == len(layers) - 1  # the stem has one channel

@@ -78,3 +78,26 @@ def test_what_cannot_be_measured_is_refused(table):
         group_sparse.ratio(table, {"blocks": 4})
     with pytest.raises(BadInput, match="a dense agent earns -3, of which there is no percentage"):
         group_sparse.lead(runs({DENSE: [(-3.0, 0.0)], RWP: [(5.0, 0.4)]}), {"method": "rwp"})
+
+
+def test_offline_leads_are_of_the_last_evaluation_of_the_same_seed_and_share():
+    rows = [
+        ("hopper", 1, 0.0, "none", 1.0, (60.0, 70.0)),
+        ("hopper", 4, 1.0, "none", 0.25, (50.0, 40.0)),
+        ("hopper", 4, 1.0, "snip", 0.05, (30.0, 45.0)),
+        ("hopper", 4, 1.0, "magnitude", 0.05, (20.0, 50.0)),
+        ("hopper", 4, 1.0, "magnitude", 0.2, (0.0, 0.0)),
+    ]
+    table = pd.DataFrame(
+        {"data": "fixed", "env": env, "block": block, "shift": shift, "choice": choice, "kept": kept, "seed": seed}
+        | {"step": step, "normalised_return": points if step == 20 else 99.0}
+        for env, block, shift, choice, kept, ends in rows
+        for seed, points in enumerate(ends)
+        for step in (10, 20)
+    )
+    alone = group_sparse.offline_lead(table, {"choice": "none", "block": 4})
+    assert alone == {"hopper, B = 4 to the end": {0: -10.0, 1: -30.0}}
+    found = group_sparse.offline_lead(table, {"choice": "snip"}, {"choice": "magnitude"})
+    assert found == {"hopper, snip, B = 4 to the end, 5 % kept": {0: 10.0, 1: -5.0}}
+    released = table.assign(**{"shift": table["shift"].replace(1.0, 0.5)})
+    assert "hopper, snip, B = 4, released at 0.5, 5 % kept" in group_sparse.offline_lead(released, {"block": 4})

@@ -7,9 +7,16 @@ from torch import nn
 from lib import pruners
 from lib.errors import BadInput
 from lib.evaluation import intensity
-from lib.evaluation.sizes import flops, operations_per_byte, sizes
+from lib.evaluation.sizes import flops, operations_per_byte, parameters, sizes
 from lib.models.lenet import lenet5
 from lib.models.resnet import resnet20
+
+
+def test_parameters_are_weights_biases_and_norms_whether_masked_or_not():
+    model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.BatchNorm2d(8))
+    assert parameters(model) == 8 * 4 * 9 + 8 + 2 * 8
+    pruners.attach(model, pruners.n_of_m(pruners.magnitude(model)))
+    assert parameters(model) == 8 * 4 * 9 + 8 + 2 * 8
 
 
 def test_a_linear_layer_uses_each_weight_once():

@@ -1,9 +1,11 @@
-"""A corpus of speech that is made in no time, for experiments with short schedules."""
+"""Data that are made in no time, for experiments with short schedules."""
 
+from functools import cache
+
+import numpy as np
 import pytest
-import torch
 
-from lib.data import speech
+from lib.data import offline_rl, speech
 from lib.data.speech import voices
 
 
@@ -14,9 +16,18 @@ def few():
 
 @pytest.fixture
 def on_few_voices(few, monkeypatch):
-    """Every corpus is these few made voices, and torch has one thread, as in a sweep."""
+    """Every corpus is these few made voices."""
     monkeypatch.setattr(speech, "load", lambda name: few)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+
+
+@cache
+def chance(transitions: int):
+    draw = np.random.default_rng(0)
+    return offline_rl.recorded("hopper", lambda seen: draw.uniform(-1, 1, (len(seen), 3)), transitions)
+
+
+@pytest.fixture
+def by_chance(monkeypatch):
+    """All data are of a random policy on Hopper: experiments ask for an expert's, which takes longer to play."""
+    load = lambda source, env, quality="expert", transitions=200, seed=0: chance(transitions)  # noqa: E731
+    monkeypatch.setattr(offline_rl, "load", load)

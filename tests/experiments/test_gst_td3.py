@@ -8,11 +8,11 @@ import pytest
 from lib import settings
 from lib.errors import BadInput
 from lib.experiments import gst_td3
-from lib.experiments.gst_td3 import Blocks, Pruning, Task, pairs, ramp
+from lib.experiments.gst_td3 import Blocks, Pruning, Task, ramp
 from lib.jobs import Job, Stopped
 from lib.sweep.grid import Grid
 from lib.training import td3
-from lib.training.group_sparse import Evaluation
+from lib.training.group_sparse_td3 import Evaluation
 
 TASK = Task(
     env="InvertedPendulum-v4",
@@ -26,16 +26,17 @@ TASK = Task(
     starts=(0, 20),
     rewards=("training", "evaluation"),
 )
-CONTROLS, BLOCKS, FRIENDLY = gst_td3.configurations(gst_td3.Settings((TASK,)))
+*CONTROLS, BLOCKS, FRIENDLY = gst_td3.configurations(gst_td3.Settings((TASK,)))
 
 
-def table(configuration, job=None):
-    return Grid("gst_td3", "quick", gst_td3, {}, "").table(gst_td3.run(configuration, job or Job()))
+def table(*configurations, job=None):
+    rows = [row for configuration in configurations for row in gst_td3.run(configuration, job or Job())]
+    return Grid("gst_td3", "quick", gst_td3, {}, "").table(rows)
 
 
 @pytest.fixture(scope="module")
 def controls():
-    return table(CONTROLS)
+    return table(*CONTROLS)
 
 
 def test_single_weights_have_all_controls_and_each_gradual_run_its_rivals_average_ratio(controls):
@@ -79,15 +80,23 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_rows(controls, tmp_path):
             if self.done in self.stops:
                 raise Stopped
 
-    for stops in ((1,), (5,), (9,)):
+    late = CONTROLS[2]
+    for stops in ((1,), (2,), (5,)):
         job = Impatient("cpu", tmp_path)
         job.stops = stops
         with pytest.raises(Stopped):
-            gst_td3.run(CONTROLS, job)
+            gst_td3.run(late, job)
     job.done, job.stops = 0, ()
-    pd.testing.assert_frame_equal(table(CONTROLS, job), controls, check_exact=True)
-    assert gst_td3.units(CONTROLS) == done[-1] == 7 * 3
-    assert gst_td3.units(BLOCKS) == 3
+    mine = controls[(controls.start == 20)].reset_index(drop=True)
+    pd.testing.assert_frame_equal(table(late, job=job), mine, check_exact=True)
+    assert gst_td3.units(late) == done[-1] == 2 * 3
+    assert gst_td3.units(CONTROLS[0]) == gst_td3.units(BLOCKS) == 3
+
+
+def test_each_reward_is_tried_from_the_first_start_and_each_start_with_the_first_reward():
+    asked = [(one["start"], one["reward"]) for one in (*CONTROLS, BLOCKS, FRIENDLY)]
+    pruned = [(0, "training"), (20, "training"), (0, "evaluation")]
+    assert asked == [(0, "none"), *pruned, (0, "training"), (0, "training")]
 
 
 def test_a_ramp_has_the_average_it_was_made_for():
@@ -96,7 +105,6 @@ def test_a_ramp_has_the_average_it_was_made_for():
     assert schedule.target(499) < schedule.target(500) == schedule.target(1000)
     assert schedule.target(99) == 0
     assert ramp(0.9, 0, 1000, 0.5, Pruning(every=50, limit=0.9)).final == 0.9
-    assert pairs(CONTROLS) == [(0, "training"), (20, "training"), (0, "evaluation")]
 
 
 def test_the_settings_of_all_scales_are_as_the_issue_asks():

@@ -14,7 +14,7 @@ from lib.sweep.grid import Grid
 from lib.training.plasticity import Plasticity
 
 SHORT = Plasticity((1, 2, 1), (9.0, 0.9, 2.0, 13.0), 7.0, 64, learning_rate=0.005, gate_speed=10.0)
-EXPAND = replace(SHORT, k=0.5, expand=True, patience=1, tolerance=1e9)
+EXPAND = replace(SHORT, epochs=(1, 3, 1), k=0.5, expand=True, patience=1, tolerance=1e9)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_tau_matters_at_the_end_of_stage_2_only(rows):
 
 def test_an_expansion_starts_with_few_gates_and_other_gates_are_trained_otherwise(rows):
     assert rows.loc[("few", 1), "architecture"] == "3-3-12-3"
-    assert rows.loc[("few", 4), "architecture"] == "4-4-13-4"
+    assert rows.loc[("few", 5), "architecture"] == "4-4-13-4"
     assert rows.loc[("concrete", 3), "regularised_loss"] != rows.loc[("sparsify", 3), "regularised_loss"]
 
 

@@ -1,12 +1,8 @@
 """What the offline experiments compare, on a few random transitions of Hopper and narrow networks."""
 
-from functools import cache
-
-import numpy as np
 import pandas as pd
 import pytest
 
-from lib.data.offline_rl import recorded
 from lib.errors import BadInput
 from lib.experiments import offline_rl as experiment
 from lib.experiments import offline_rl_layers as layers
@@ -15,6 +11,7 @@ from lib.sweep.grid import Grid
 from lib.training.bc import BCSettings, PlainBCSettings
 from lib.training.bcq import BCQSettings
 
+pytestmark = pytest.mark.usefixtures("by_chance")
 NARROW = {
     "bc": BCSettings(hidden=(8, 8), batch=8),
     "bcq": BCQSettings(hidden=(8, 8), vae_hidden=(8, 8), batch=8, target_samples=2, acting_samples=4),
@@ -22,19 +19,6 @@ NARROW = {
 }
 PRUNED = (experiment.Pruned("snip", (0.5, 0.9)), experiment.Pruned("random", (0.9,)))
 RUNS = [("dense", 0.0), ("random", 0.9), ("snip", 0.5), ("snip", 0.9)]
-
-
-@cache
-def chance(transitions: int):
-    draw = np.random.default_rng(0)
-    return recorded("hopper", lambda seen: draw.uniform(-1, 1, (len(seen), 3)), transitions)
-
-
-@pytest.fixture(autouse=True)
-def no_experts(monkeypatch: pytest.MonkeyPatch):
-    """Data of a random policy: experiments ask for an expert's, which takes longer to play."""
-    load = lambda source, env, quality="expert", transitions=200, seed=0: chance(transitions)  # noqa: E731
-    monkeypatch.setattr(experiment.offline_rl, "load", load)
 
 
 def task(algorithm: str = "bc", **changed) -> experiment.Task:
@@ -97,7 +81,7 @@ def test_a_stopped_configuration_goes_on_with_the_same_rows(tmp_path):
     [
         ({"algorithm": "td3"}, "algorithm 'td3': known are bc, bcq, plain_bc"),
         ({"env": "ant"}, "environment 'ant'"),
-        ({"quality": "good"}, "data recorded good"),
+        ({"quality": "good"}, "quality 'good': known are"),
         ({"steps": 5}, "steps=5 a multiple of every=2"),
         ({"steps": 120, "every": 60}, "every=60 must be a multiple of 50"),
         ({"seeds": 0}, "seeds and episodes must be at least 1"),

@@ -10,6 +10,7 @@ from lib.data import speech
 from lib.data.speech import voices
 from lib.errors import BadInput
 from lib.evaluation.plda import Backend
+from lib.evaluation.sizes import parameters
 from lib.evaluation.speaker import equal_error_rate, error_rates, rates
 from lib.experiments import skdfe
 from lib.jobs import Job, Stopped
@@ -76,11 +77,11 @@ def test_every_system_has_a_row_for_the_speakers_and_for_each_draw_of_them(kept)
 
 def test_no_student_is_larger_than_a_plain_one_and_the_teachers_size_is_said(kept):
     plain = NETWORKS["resnet18"](width=2)
-    large = skdfe.count(NETWORKS["resnet34"](width=2))
+    large = parameters(NETWORKS["resnet34"](width=2))
     runs = pd.concat([of(BY_SELF, kept), of(BY_TEACHER, kept)])
-    assert set(runs.parameters) == {skdfe.count(plain)}
+    assert set(runs.parameters) == {parameters(plain)}
     sizes = runs.groupby(["teacher", "distillation"]).teacher_parameters.unique().map(list).to_dict()
-    own = [skdfe.count(SelfTeacher(plain.channels, 4))]
+    own = [parameters(SelfTeacher(plain.channels, 4))]
     assert sizes == {
         ("self", "none"): [0],
         **{("self", name): own for name in ("label", "feature", "both")},

@@ -7,6 +7,7 @@ import pytest
 
 from lib import pruners, settings
 from lib.errors import BadInput
+from lib.evaluation.sizes import parameters
 from lib.evaluation.speaker import error_rates
 from lib.experiments import skdfe, skdfe_two_four
 from lib.jobs import Job, Stopped
@@ -55,7 +56,7 @@ def test_every_variant_has_its_rows_and_only_two_of_them_lack_half_the_weights(k
         share = sum(size for name, size in sizes.items() if rules[name]) / 2 / sum(sizes.values())
         assert first.sparsity[["pruned", "retrained"]].tolist() == pytest.approx([share] * 2)
         assert share > 0.45
-        assert runs.parameters.unique().tolist() == [skdfe.count(network)]
+        assert runs.parameters.unique().tolist() == [parameters(network)]
 
 
 def test_what_is_retrained_has_two_of_four_in_each_group_of_every_layer_that_fits(monkeypatch):

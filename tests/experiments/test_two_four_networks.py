@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 import torch
 
+from lib import pruners
 from lib.errors import BadInput
 from lib.experiments import two_four_networks as experiment
 from lib.jobs import Job
@@ -14,15 +15,6 @@ SETTINGS = experiment.Settings(
     (experiment.Task("digits", "small_vgg", 3, True, 2, Training(2, batch=64, learning_rate=0.1)),)
 )
 CONFIGURATION = experiment.configurations(SETTINGS)[0]
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """As in a sweep."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def run(job=None, **changed):
@@ -96,11 +88,9 @@ def test_int8_is_another_network_but_not_a_broken_one(runs):
 
 def test_without_masks_sparse_would_be_dense_twice(monkeypatch):
     def nothing(model):
-        return {
-            name: torch.ones_like(model.get_parameter(name), dtype=torch.bool) for name in experiment.eligible(model)
-        }
+        return {name: torch.ones_like(model.get_parameter(name), dtype=torch.bool) for name in pruners.eligible(model)}
 
-    monkeypatch.setattr(experiment, "two_four", nothing)
+    monkeypatch.setattr(pruners, "two_four", nothing)
     assert same(run(permute=False), "sparse", "dense_twice")
 
 
@@ -108,7 +98,7 @@ def test_without_a_permutation_the_permuted_variants_would_be_the_others_and_wit
     monkeypatch, runs
 ):
     assert not same(runs, "sparse_permuted", "sparse")
-    monkeypatch.setattr(experiment, "permute", lambda model, *rest: (model, None))
+    monkeypatch.setattr(experiment, "permute", lambda model, *rest, search: (model, None))
     monkeypatch.setattr(experiment.int8, "simulated", lambda model, batches: model)
     others = run()
     assert all(same(others, f"{name}_permuted", name) for name in ("pruned", "sparse"))
@@ -128,11 +118,10 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_rows(tmp_path, runs):
     pd.testing.assert_frame_equal(run(Job(folder=tmp_path)), runs, check_exact=True)
 
 
-def test_the_magnitude_is_the_sum_over_the_named_layers():
+def test_what_is_kept_is_a_share_of_the_magnitude_of_the_masked_layers_alone():
     model = small_mobilenet_v2()
-    masks = experiment.two_four(model)
-    assert list(masks) == experiment.eligible(model)
-    assert all(mask.sum() == mask.numel() / 2 for mask in masks.values())
     with torch.no_grad():
         model.fc.weight.copy_(torch.arange(640.0).view(10, 64) - 320)
-    assert experiment.magnitude(model, ["fc.weight"]) == 320 + 2 * sum(range(320))
+    whole = 320 + 2 * sum(range(320))
+    assert experiment.kept(model, {"fc.weight": model.fc.weight > 0}) == 100 * sum(range(320)) / whole
+    assert experiment.kept(model, {"fc.weight": model.fc.weight <= 320}) == 100

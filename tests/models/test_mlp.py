@@ -12,14 +12,6 @@ SEEDS = list(range(64))
 SIZES = [(17, 64, 64, 6), (14, 33, 300, 1), (3, 5, 2)]  # one output, and sizes that fill no vector register
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def data(sizes, seeds, batch=20, step=0):
     """Inputs and goals that each seed draws for itself."""
     draws = generators([seed + 1000 * (step + 1) for seed in seeds])

@@ -95,6 +95,7 @@ def test_of_lenet5_only_fc1_fits_sparse_hardware(bits):
 
 def test_of_small_lenet_all_but_the_first_layer_fit_and_with_8_bits_the_fully_connected_ones():
     assert pruned(pruners.layer_rule(small_lenet())) == ["conv2.weight", "fc1.weight", "fc2.weight"]
+    assert pruners.eligible(small_lenet()) == ["conv2.weight", "fc1.weight", "fc2.weight"]
     assert pruned(pruners.layer_rule(small_lenet(), bits=8)) == ["fc1.weight", "fc2.weight"]
 
 

@@ -254,26 +254,3 @@ def test_a_parametrized_bias_does_not_stand_in_the_way():
     pruners.detach(model)
     assert (model.weight == 0).tolist() == [[False, True], [True, False]]
     assert torch.equal(model.bias, bias)
-
-
-def test_in_a_block_a_masked_weight_is_computed_once_for_each_layer_and_mode():
-    model = masked()
-    other = copy.deepcopy(model)  # shares the class that torch made for its layers
-    with torch.no_grad():
-        other[4].parametrizations.weight.original.mul_(2)
-    with pruners.computed_once():
-        with torch.no_grad():
-            held = model[4].weight
-            assert torch.equal(other[4].weight, 2 * held)
-        trained = model[4].weight
-        assert trained is model[4].weight
-        assert trained.requires_grad
-        assert not held.requires_grad
-        assert torch.equal(trained, held)
-    assert model[4].weight is not model[4].weight
-    with torch.no_grad():
-        model[4].parametrizations.weight.original.mul_(3)
-    assert torch.equal(model[4].weight, 3 * held)
-    with pytest.raises(InterruptedError), pruners.computed_once():
-        raise InterruptedError
-    assert model[4].weight is not model[4].weight

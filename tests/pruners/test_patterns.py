@@ -9,6 +9,7 @@ from torch import nn
 from lib import pruners
 from lib.errors import BadInput
 from lib.models.lenet import small_lenet
+from lib.pruners.layers import as_matrix
 
 KEPT, GONE = True, False
 TWO_NETWORKS = {"a.0": torch.tensor([[1.0, 8, 2, 7]]), "a.1": torch.tensor([[3.0, 4]]), "b": torch.tensor([[5.0, 6]])}
@@ -205,10 +206,15 @@ def test_groups_run_on_into_the_next_kernel_position_where_4_does_not_divide_the
             assert [bool(mask[place]) for place in group] == [GONE, GONE, KEPT, KEPT]
 
 
-def test_masks_of_a_whole_network_fit_it_and_leave_half_of_the_eligible_weights():
+def test_the_workflow_keeps_the_two_largest_of_every_four_weights_in_the_layers_that_fit_and_all_in_others():
     model = small_lenet()
-    eligible = [rule.name for rule in pruners.layer_rule(model) if rule.pruned]
-    pruners.attach(model, pruners.n_of_m(pruners.magnitude(model).only(eligible)))
+    masks = pruners.two_four(model)
+    assert list(masks) == pruners.eligible(model)
+    for name, mask in masks.items():
+        sizes, kept = (as_matrix(one).reshape(-1, 4) for one in (model.get_parameter(name).detach().abs(), mask))
+        assert (kept.sum(1) == 2).all()
+        assert (sizes[kept].reshape(-1, 2).amin(1) >= sizes[~kept].reshape(-1, 2).amax(1)).all()
+    pruners.attach(model, masks)
     assert pruners.report(model).set_index("layer").kept.to_dict() == {
         "conv1.weight": 144,
         "conv2.weight": 32 * 16 * 9 // 2,
@@ -219,6 +225,8 @@ def test_masks_of_a_whole_network_fit_it_and_leave_half_of_the_eligible_weights(
 
 
 def test_a_layer_that_does_not_fit_and_an_impossible_pattern_are_refused():
+    with pytest.raises(BadInput, match="no scores"):
+        pruners.two_four(nn.Linear(12, 2))
     with pytest.raises(BadInput, match=r"^conv: inner dimension 9 is not a multiple of 4, so 2:4 does not fit"):
         pruners.n_of_m({"conv": torch.ones(2, 1, 3, 3)})
     for n, m in ((0, 4), (4, 4), (5, 4), (-1, 4)):

@@ -242,6 +242,19 @@ def test_which_units_start_open_is_drawn_from_the_seed():
 
 
 @pytest.mark.parametrize(
+    ("losses", "tolerance", "plateau"),
+    [
+        ([1, 1], 0, True),  # as good as before is no new best
+        ([1, 1 - 2**-52], 0, False),
+        ([1, 0.75], 0.25, True),  # better by the tolerance and no more
+        ([1, 0.75 - 2**-52], 0.25, False),
+    ],
+)
+def test_what_is_better_by_no_more_than_the_tolerance_is_no_new_best(losses, tolerance, plateau):
+    assert plasticity.plateaus(losses, 1, tolerance) is plateau
+
+
+@pytest.mark.parametrize(
     ("losses", "plateau"),
     [
         ([3, 2, 1], False),  # not longer than the patience

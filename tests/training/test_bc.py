@@ -17,15 +17,6 @@ VAE, PLAIN = BCSettings(hidden=(16, 12), batch=8), PlainBCSettings(hidden=(16, 1
 RUNS = [Run(0), Run(0, "snip", 0.5), Run(1, "grasp", 0.9), Run(0, "random", 0.5)]
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """As in a sweep."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def data(count=60):
     draw = np.random.default_rng(0)
     observations = 3 + 5 * draw.standard_normal((count, OBSERVATIONS))

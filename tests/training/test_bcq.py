@@ -26,15 +26,6 @@ RUNS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """As in a sweep."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def data(dtype=torch.float32, count=60):
     draw = np.random.default_rng(0)
     terminals = (draw.random((count, 1)) < 0.1).astype(float)

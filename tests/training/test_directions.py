@@ -24,15 +24,6 @@ SHORT = Directions(seeds=(3,), every=5, start=(3, 4), sparsify=SPARSIFY, expand=
 LENET = ("conv1", "conv2", "fc1", "fc2")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """As in a sweep."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def train(job):
     examples = Examples.of(vision.load("moons"))
     table = pd.DataFrame(train_directions(CONFIGURATION, moons_mlp, ("fc1", "fc2"), examples, job))

@@ -23,20 +23,13 @@ from lib.training.distillation import (
     embedding_mse,
     feature_loss,
     label_loss,
+    new_classifier,
     train,
+    with_self_teacher,
 )
 
 SETTINGS = Training(epochs=3, batch=4, frames=12, learning_rate=0.003)
 BOTH = Weights(label=2.0, feature=100.0)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """As in a sweep."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture
@@ -197,6 +190,22 @@ def test_a_pretrained_teacher_stays_as_it_is_and_each_term_counts(utterances):
         own, target = learner.student(features), learner.teacher(features)
         expected = F.cross_entropy(own.logits, labels) + term(own, target)
         torch.testing.assert_close(learner.loss(features, labels), expected)
+
+
+def test_new_networks_have_the_seeds_weights_whatever_was_drawn_before():
+    def made(seed, before):
+        torch.rand(before)
+        student = new_classifier("resnet18", 2, 3, seed)
+        torch.rand(before)
+        return with_self_teacher(student, 4, BOTH, seed)
+
+    one, again, other = (made(seed, before).state_dict() for seed, before in ((0, 1), (0, 2), (1, 1)))
+    drawn = [name for name in one if name.endswith("weight") and one[name].dim() > 1]
+    assert all(torch.equal(one[name], again[name]) for name in one)
+    assert not any(torch.equal(one[name], other[name]) for name in drawn)
+    assert not torch.equal(one["head.weight"], one["student.head.weight"])
+    student = new_classifier("resnet18", 2, 3, 0).state_dict()
+    assert all(torch.equal(one[f"student.{name}"], value) for name, value in student.items())
 
 
 # Sessions

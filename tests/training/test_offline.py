@@ -25,15 +25,6 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """As in a sweep."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def bundle(count=40):
     draw = np.random.default_rng(0)
     return SimpleNamespace(

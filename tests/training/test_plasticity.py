@@ -258,6 +258,14 @@ def test_an_expansion_grows_by_one_unit_a_layer_at_each_plateau_and_ends_when_no
     assert all(row["validation_loss"] is not None for row in rows if row["stage"] == 2)
 
 
+def test_no_unit_wakes_when_the_stage_is_over():
+    settings = replace(EXPAND, epochs=(1, 4, 2), tolerance=1e9, lambdas=(0.0, 0.0))  # plateaus after two and four
+    rows = train(network(start=(3, 3), k=0.5), points(), settings, seed=0)
+    assert [row["woken"] for row in rows] == [0, 0, 2, 0, 0, 0, 0]
+    assert [row["architecture"] for row in rows[3:]] == ["2-4-4-2"] * 4
+    assert not any(row["ended"] for row in rows)
+
+
 def test_an_expansion_without_plateaus_takes_its_epochs_and_wakes_nobody():
     settings = replace(EXPAND, tolerance=-1e9)
     rows = train(network(start=(3, 3), k=0.5), points(), settings, seed=0)

@@ -20,15 +20,6 @@ from lib.training.supervised import Training, accuracy, learning_rate, seed_of, 
 SETTINGS = Training(epochs=4, batch=8, learning_rate=0.05, augment="crop_flip")
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """As in a sweep: the same numbers on any machine, and no waiting for other processes' cores."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def data(inputs, labels=None, test=12):
     """The first inputs to train on, the last to test on."""
     labels = np.arange(len(inputs)) % 3 if labels is None else np.asarray(labels)
@@ -365,8 +356,7 @@ def test_a_small_lenet_learns_digits_in_four_epochs_and_half_of_it_2_4_keeps_up(
     torch.manual_seed(0)
     model = small_lenet()
     assert train(model, examples, settings, seed=0)[-1]["accuracy"] > 90
-    eligible = [rule.name for rule in pruners.layer_rule(model) if rule.pruned]
-    pruners.attach(model, pruners.n_of_m(pruners.magnitude(model).only(eligible)))
+    pruners.attach(model, pruners.two_four(model))
     assert train(model, examples, settings, seed=0, session=1)[-1]["accuracy"] > 94
 
 

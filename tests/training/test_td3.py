@@ -18,14 +18,6 @@ from lib.training.environments import Environments
 SMALL = td3.Settings(hidden=(8, 8), batch=16, random_steps=30, buffer=70, learning_rate=1e-3)
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 class Clock(gym.Env):
     """Observes [episode % 4, step] and is paid the step; every second episode ends at step 3, others are cut at 5."""
 

@@ -1,5 +1,6 @@
 """Laws of `lib.training.variants`: which rows a variant gives, and that a second session trains a copy."""
 
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,9 +9,10 @@ import torch
 from torch import nn
 
 from lib import pruners
+from lib.evaluation.sizes import flops
 from lib.jobs import Job
 from lib.training.examples import Examples
-from lib.training.supervised import Training, train
+from lib.training.supervised import Training, accuracy, train
 from lib.training.variants import Variants
 
 
@@ -20,7 +22,7 @@ def variants():
     points, labels = np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32), np.arange(32) % 2
     parts = {"train_inputs": points[:20], "train_labels": labels[:20]}
     examples = Examples.of(SimpleNamespace(**parts, test_inputs=points[20:], test_labels=labels[20:]))
-    return Variants({"network": "line", "seed": 5}, examples, Training(2, batch=8, learning_rate=0.1), 5, Job())
+    return Variants({"network": "line", "seed": 5}, examples, Training(2, batch=8, learning_rate=0.1), 5, Job(), flops)
 
 
 def test_each_row_has_the_key_the_epoch_the_accuracy_the_sizes_and_what_is_added(variants):
@@ -29,6 +31,31 @@ def test_each_row_has_the_key_the_epoch_the_accuracy_the_sizes_and_what_is_added
     variants.record("sparse", model, [50.0, 75.0], 3, kept=80.0)
     same = {"network": "line", "seed": 5, "variant": "sparse", "sparsity": 0.5, "flops": 8, "kept": 80.0}
     assert variants.rows == [same | {"epoch": 3, "accuracy": 50.0}, same | {"epoch": 4, "accuracy": 75.0}]
+
+
+def test_those_of_a_configuration_have_its_data_settings_and_seed_and_count_as_they_are_told():
+    training = Training(3, batch=8, learning_rate=0.1)
+    configuration = {"data": "digits", "network": "line", "seed": 5, "training": asdict(training)}
+    variants = Variants.of(configuration, ("data", "seed"), Job(), lambda model, shape: 7 * len(shape))
+    assert (variants.key, variants.settings, variants.seed) == ({"data": "digits", "seed": 5}, training, 5)
+    assert (len(variants.examples.train_labels), variants.examples.shape) == (1297, (1, 8, 8))
+    variants.record("dense", nn.Linear(4, 2), [50.0], 1)
+    assert variants.rows[0]["flops"] == 21
+
+
+def test_what_is_pruned_is_a_copy_recorded_as_it_is_after_the_first_session(variants):
+    model = nn.Linear(4, 2)
+    before = model.weight.detach().clone()
+    mask = torch.tensor([[True, True, False, False]] * 2)
+    variants.pruned("pruned", model, {"weight": mask}, kept=60.0)
+    assert torch.equal(model.weight, before)
+    assert not pruners.attached(model)
+    with torch.no_grad():
+        model.weight.mul_(mask)
+    (row,) = variants.rows
+    assert row["accuracy"] == accuracy(model, variants.examples)
+    assert (row["variant"], row["epoch"], row["sparsity"], row["kept"]) == ("pruned", 2, 0.5, 60.0)
+    assert variants.job.done == 0
 
 
 def test_a_second_session_trains_a_copy_under_its_masks_on_other_batches_for_later_epochs(variants):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from lib.errors import BadInput
-from lib.pruners.layers import as_matrix, layer_rule, prunable
+from lib.pruners.layers import as_matrix, eligible, prunable
 from lib.pruners.permutation.channels import Axis, Ties, leaves, read
 from lib.pruners.permutation.search import anneal, bound, kept
 
@@ -39,7 +39,7 @@ def permute(
 
     Args:
         inputs: an example of the network's input, or a tuple of its inputs. Few and small ones do.
-        only: names of the weights that will be pruned; None: those of `layer_rule`. The others follow, but what they
+        only: names of the weights that will be pruned; None: the `eligible` ones. The others follow, but what they
             would keep does not count.
         search: `anneal`, `greedy` or one like them, called with a matrix [R, C] and `movable`, bool [C].
 
@@ -55,7 +55,7 @@ def permute(
     if masked:
         raise BadInput(f"{masked[0]} has a mask or another parametrization: permute before pruning")
     layers = {layer.name: layer.weight.abs().cpu() for layer in prunable(model)}
-    chosen = [rule.name for rule in layer_rule(model) if rule.pruned] if only is None else list(only)
+    chosen = eligible(model) if only is None else list(only)
     unknown = [name for name in chosen if name not in layers]
     if unknown:
         raise BadInput(f"only: the model has no prunable layer {unknown[0]!r}; it has: {', '.join(layers)}")

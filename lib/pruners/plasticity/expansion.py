@@ -16,7 +16,7 @@ def plateaus(losses: Sequence[float], patience: int, tolerance: float) -> bool:
 
     The paper says "plateaus" and no more; these two numbers are ours.
     """
-    return len(losses) > patience and min(losses[-patience:]) > min(losses[:-patience]) - tolerance
+    return len(losses) > patience and min(losses[-patience:]) >= min(losses[:-patience]) - tolerance
 
 
 def expand(layers: dict[str, Layer], draw: torch.Generator, level: float = OPEN) -> list[str]:

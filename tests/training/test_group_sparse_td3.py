@@ -1,4 +1,4 @@
-"""Laws of group-sparse training: Algorithm 1 as settings, runs that do not know their stack, exact resumption."""
+"""Laws of group-sparse TD3: Algorithm 1 as settings, runs that do not know their stack, exact resumption."""
 
 from dataclasses import replace
 
@@ -12,21 +12,14 @@ from lib.evaluation.compression import packed_ratio
 from lib.kernels.block_circulant import circulant, expand, project
 from lib.pruners import group_sparse as gs
 from lib.training import td3
-from lib.training.group_sparse import Compression, Evaluation, Trainer, share, start
+from lib.training.group_sparse import Compression, Course, share
+from lib.training.group_sparse_td3 import Evaluation, Trainer, start
 
 SMALL = td3.Settings(hidden=(8, 8), batch=16, random_steps=10, buffer=70, learning_rate=1e-3)
 LAYER = "actor.layers.1.weight"
 BLOCKS = Compression((LAYER,), block=4, shift=0.5)
 SOMETIMES = Evaluation(every=40, episodes=1)
 RAMP = pruners.Gradual(0.8, every=10, times=8)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def begun(compression=BLOCKS, schedule=RAMP, seeds=(0,), env="InvertedPendulum-v4", settings=SMALL) -> Trainer:
@@ -66,7 +59,7 @@ def test_blocks_are_held_until_the_shift_then_single_weights_are_pruned_further(
     history = []
 
     def look(trainer):
-        history.append((trainer.steps, float(trainer.sparsity[0]), int(trainer.phase[0]), actor(trainer)))
+        history.append((trainer.steps, float(trainer.course.sparsity[0]), int(trainer.course.phase[0]), actor(trainer)))
 
     trained(every_step=look)
     for step, sparsity, phase, weight in history:
@@ -83,24 +76,24 @@ def test_blocks_are_held_until_the_shift_then_single_weights_are_pruned_further(
 def test_at_the_shift_neither_weights_nor_targets_jump(conversion, monkeypatch):
     jumps = []
 
-    def looking(self, run, shift=Trainer._shift):
+    def looking(self, run, shift=Course._shift):
         seen = torch.randn(1, 5, 4, generator=torch.Generator().manual_seed(0))
-        networks = self.agent.networks["actor"], self.agent.targets["actor"]
+        networks = [networks["actor"] for networks in (self.networks, *self.followers)]
         before = [network(seen) for network in networks]
         shift(self, run)
         jumps.append([torch.equal(network(seen), old) for network, old in zip(networks, before, strict=True)])
 
-    monkeypatch.setattr(Trainer, "_shift", looking)
+    monkeypatch.setattr(Course, "_shift", looking)
     trainer = trained(compression=replace(BLOCKS, conversion=conversion, second_shift=0.7))
     assert jumps == [[True, True]] * (1 if conversion == "none" else 2)
-    assert trainer.phase[0] == len(jumps)
+    assert trainer.course.phase[0] == len(jumps)
 
 
 def test_a_projection_jumps_and_its_weights_are_pruned_with_the_next_rise():
     trainer = trained(compression=replace(BLOCKS, conversion="projection"))
-    assert trainer.phase[0] == 1  # blocks of two until the end
+    assert trainer.course.phase[0] == 1  # blocks of two until the end
     assert shared(actor(trainer), gs.within(4, 2))
-    assert trainer.sparsity[0] == 26 / 32
+    assert trainer.course.sparsity[0] == 26 / 32
 
 
 @pytest.mark.parametrize("without", [{"block": 1}, {"shift": 0.0}])
@@ -112,7 +105,7 @@ def test_without_blocks_or_a_first_phase_it_is_pruning_of_single_weights(without
     td3.train(other, 9)
     assert torch.equal(trainer.replay.rows[:, :9], other.replay.rows[:, :9])
     assert gs.tables(trainer.agent.networks) == {}
-    assert trainer.sparsity[0] == round(64 * RAMP.target(20)) / 64
+    assert trainer.course.sparsity[0] == round(64 * RAMP.target(20)) / 64
 
 
 def test_dense_training_is_td3s_own():
@@ -125,8 +118,8 @@ def test_dense_training_is_td3s_own():
 
 def test_the_shift_of_1_is_never_reached():
     trainer = trained(compression=replace(BLOCKS, shift=1.0))
-    assert trainer.phase[0] == 0
-    assert trainer.sparsity[0] == 13 / 16
+    assert trainer.course.phase[0] == 0
+    assert trainer.course.sparsity[0] == 13 / 16
 
 
 def test_targets_are_pruned_with_their_networks_or_fade():
@@ -164,8 +157,8 @@ def test_ratios_are_those_of_equation_3_averaged_over_all_steps_and_of_packed_by
     found = []
 
     def pack(trainer):
-        layer = trainer.phases[trainer.phase[0]][0]
-        table = layer if trainer.phase[0] == 0 else gs.single(4)
+        layer = trainer.course.phases[trainer.course.phase[0]][0]
+        table = layer if trainer.course.phase[0] == 0 else gs.single(4)
         weights = {la.name: la.weight[0] for la in pruners.prunable(trainer.agent.networks) if la.network == "actor"}
         found.append(packed_ratio(weights, {LAYER: table}, "weights"))
 
@@ -191,7 +184,7 @@ def test_a_run_does_not_depend_on_its_stack_and_shifts_by_itself():
 
     schedules = [Own(0.75, at=30), Own(0.25, at=20), Own(0.5, at=50)]
     stack = trained(schedule=schedules, seeds=(3, 1, 2), env="Hopper-v4")
-    assert stack.phase.tolist() == [1, 0, 1]
+    assert stack.course.phase.tolist() == [1, 0, 1]
     for place, seed in enumerate((3, 1, 2)):
         alone = trained(schedule=[schedules[place]], seeds=(seed,), env="Hopper-v4")
         assert equal(alone, 0, stack, place)
@@ -204,14 +197,14 @@ def test_a_stopped_session_goes_on_bit_for_bit(stop, tmp_path):
         return {"schedule": schedules, "seeds": (0, 1), "compression": replace(BLOCKS, window=2)}
 
     whole = trained(**how())
-    assert whole.sparsity[0] > 0
-    assert whole.phase[1] == 1
+    assert whole.course.sparsity[0] > 0
+    assert whole.course.phase[1] == 1
     trained(stop, folder=tmp_path, **how())
     third = trained(folder=tmp_path, **how())
     assert third.steps == 80
     assert third.rows == whole.rows
     assert all(equal(whole, run, third, run) for run in (0, 1))
-    assert all(np.array_equal(whole.saved[name], third.saved[name]) for name in whole.saved)
+    assert all(np.array_equal(whole.course.saved[name], third.course.saved[name]) for name in whole.course.saved)
     for other in ({"compression": replace(BLOCKS, block=2)}, {"schedule": [RAMP, RAMP]}):
         with pytest.raises(BadInput, match=r"is a session with other .*(compression|schedules)"):
             trained(folder=tmp_path, **how() | other)

@@ -1,0 +1,85 @@
+"""Group-sparse training of agents that learn from fixed data: blocks, a schedule, and any score to choose coefficients.
+
+Paper 5 prunes by magnitude when the reward rises. Fixed data give no reward while an agent learns, so a schedule of
+steps has to say how much goes; and as with paper 1, a score may ask the data what goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import numpy as np
+import torch
+
+from lib import pruners
+from lib.errors import BadInput
+from lib.training import offline
+from lib.training.agents import Agent, Transitions
+from lib.training.group_sparse import Compression, Course, Schedule, begin
+from lib.training.offline import Pruning
+
+
+class GroupSparse:
+    """What happens to a stack of agents between their updates: `offline.train`'s `along`.
+
+    Args:
+        agent: as it was made; its blocks are put in place here.
+        data: what scores are asked of.
+        runs: each with the score that chooses its coefficients; a dense run is never pruned.
+        schedules: when and how much, one a run.
+        scoring: batches behind a score.
+
+    Attributes:
+        course: what is removed and saved.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        data: Transitions,
+        runs: Sequence[offline.Run],
+        compression: Compression,
+        schedules: Sequence[Schedule],
+        scoring: Pruning,
+    ):
+        if len(schedules) != len(runs):
+            raise BadInput(f"{len(schedules)} schedules for {len(runs)} runs: each run has its own")
+        begin(agent.networks, compression)
+        agent.start()  # the trained parameters are others now
+        self.agent, self.data, self.runs, self.schedules = agent, data, list(runs), list(schedules)
+        self.compression, self.scoring = compression, scoring
+        optimizers = [optimizer.adam for optimizer in agent.optimizers.values()]
+        self.course = Course(agent.networks, len(runs), compression, optimizers)
+
+    def step(self, step: int) -> None:
+        """Prune and release the runs whose schedule asks for it."""
+        asked = zip(self.runs, self.schedules, strict=True)
+        targets = np.array([0.0 if run.pruner == "dense" else schedule.target(step) for run, schedule in asked])
+        if self.course.due(targets):
+            self.course.prune(targets, self._scores(step))
+        self.course.count()
+
+    def _scores(self, step: int) -> pruners.Scores:
+        """Each run's own: rows of one tensor a layer."""
+        with torch.no_grad():
+            mixed = pruners.magnitude(self.agent.networks)
+        for pruner in sorted({run.pruner for run in self.runs} - {"dense", "magnitude"}):
+            rows = [place for place, run in enumerate(self.runs) if run.pruner == pruner]
+            for number, objective in enumerate(self.agent.objectives.values()):
+                found = offline.scored(pruner, self.agent, objective, self.data, number, self.scoring, step)
+                for name in found.keys() & set(self.compression.layers):
+                    mixed[name][rows] = found[name][rows].detach()
+        return mixed
+
+    def identity(self) -> dict:
+        """What must be the same when a training goes on."""
+        compression = {**asdict(self.compression), "layers": list(self.compression.layers)}
+        schedules = [asdict(schedule) for schedule in self.schedules]
+        return {"compression": compression, "schedules": schedules, "scoring": asdict(self.scoring)}
+
+    def state_dict(self) -> dict:
+        return self.course.state_dict()
+
+    def load_state_dict(self, content: dict) -> None:
+        self.course.load_state_dict(content)

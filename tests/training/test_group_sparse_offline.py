@@ -1,0 +1,165 @@
+"""Laws of group-sparse training from fixed data: blocks, the shift, scores asked anew, stacks and sessions."""
+
+import numpy as np
+import pytest
+import torch
+
+from lib import pruners
+from lib.errors import BadInput
+from lib.kernels.block_circulant import circulant, expand, project
+from lib.pruners import group_sparse as gs
+from lib.training import offline
+from lib.training.agents import Transitions
+from lib.training.bc import PlainBC, PlainBCSettings
+from lib.training.group_sparse import Compression
+from lib.training.group_sparse_offline import GroupSparse
+from lib.training.offline import Run
+
+LAYER = "actor.layers.1.weight"
+SINGLE, BLOCKS = Compression((LAYER,)), Compression((LAYER,), block=4, shift=0.5)
+RUNS = [Run(0), Run(0, "snip", 0.75), Run(1, "magnitude", 0.75), Run(1, "random", 0.25)]
+SCORING = offline.Pruning(snip_batch=8, batches=2)
+
+
+def data() -> Transitions:
+    draw = torch.Generator().manual_seed(0)
+    seen = torch.randn(200, 4, generator=draw)
+    none = torch.zeros(200, 1)
+    return Transitions(seen, torch.tanh(seen[:, :2]), none, seen, none)
+
+
+DATA = data()
+
+
+def agent(runs=RUNS) -> PlainBC:
+    settings = PlainBCSettings(hidden=(8, 8), batch=8, learning_rate=0.01)
+    return PlainBC(DATA, [1.0, 1.0], [run.seed for run in runs], settings)
+
+
+def begun(runs=RUNS, compression=BLOCKS, **how) -> GroupSparse:
+    schedules = [pruners.Gradual(run.sparsity, every=4, times=5) for run in runs]
+    return GroupSparse(agent(runs), DATA, runs, compression, schedules, SCORING, **how)
+
+
+def trained(sparse: GroupSparse, steps=40, state=None, look=lambda: None, advance=lambda: None) -> list[dict]:
+    def evaluate(act):
+        seen = DATA.observations[:4].numpy()[None].repeat(len(sparse.runs), 0)
+        return {"action": act(seen).mean((1, 2)).tolist(), "saved": sparse.course.saved["weights"].tolist()}
+
+    class Looking:
+        """Calls `look` after each step."""
+
+        def __getattr__(self, name):
+            return getattr(sparse, name)
+
+        def step(self, step):
+            sparse.step(step)
+            look()
+
+    return offline.train(
+        sparse.agent, DATA, sparse.runs, steps, 4, evaluate, state, advance=advance, pace=2, along=Looking()
+    )
+
+
+def weight(sparse: GroupSparse) -> torch.Tensor:
+    return {layer.name: layer.weight for layer in pruners.prunable(sparse.agent.networks)}[LAYER].detach()
+
+
+def test_blocks_are_held_until_the_shift_of_each_run_and_every_run_ends_at_its_sparsity():
+    sparse, history = begun(), []
+    trained(sparse, look=lambda: history.append((sparse.course.sparsity, sparse.course.phase.copy(), weight(sparse))))
+    for sparsity, phase, now in history:
+        for run in range(len(RUNS)):
+            assert phase[run] == (sparsity[run] >= 0.5)
+            assert float((now[run] == 0).float().mean()) == sparsity[run]
+            if not phase[run]:
+                assert torch.equal(expand(project(now[run], circulant(4)), circulant(4), (8, 8)), now[run])
+    assert sparse.course.sparsity.tolist() == [0, 0.75, 0.75, 0.25]
+    assert sparse.course.phase.tolist() == [0, 1, 1, 0]
+
+
+def test_what_is_removed_stays_removed_although_snip_is_asked_anew():
+    sparse = begun([Run(seed, "snip", 0.9) for seed in range(4)], SINGLE)
+    gone = [torch.zeros(4, 8, 8, dtype=torch.bool)]
+
+    def look():
+        now = weight(sparse) == 0
+        assert (now | ~gone[-1]).all()
+        gone.append(now)
+
+    trained(sparse, look=look)
+    counts = [int(now.sum()) for now in gone]
+    assert len(set(counts)) > 3
+    assert counts[-1] == 4 * round(0.9 * 64)
+
+
+def test_snip_chooses_the_coefficients_whose_removal_changes_the_loss_least():
+    sparse = begun([Run(0, "snip", 0.5)])
+    scores = sparse._scores(step=7)[LAYER][0]
+    objective = sparse.agent.objectives["actor"]
+    draws = offline.Draws([0])
+    batches = [offline.draw_batch(sparse.agent, DATA, draws, 8, offline.SCORING, place, 7) for place in range(2)]
+    loss = lambda: sum(objective.loss(*pair).sum() for pair in batches) / 2  # noqa: E731
+    parameter = sparse.agent.networks["actor"].layers[1].parametrizations.weight.original
+    table, small = circulant(4), 1e-3
+    with torch.no_grad():
+        for block in ((0, 0), (1, 0)):
+            for coefficient in range(4):  # of the room for 16 only these four are used
+                value = parameter[0, *block, coefficient].clone()
+                ends = []
+                for factor in (1 + small, 1 - small):  # the derivative by a mask of the whole coefficient
+                    parameter[0, *block, coefficient] = factor * value
+                    ends.append(float(loss()))
+                parameter[0, *block, coefficient] = value
+                rows, columns = (slice(4 * place, 4 * place + 4) for place in block)
+                found = scores[rows, columns][table == coefficient]
+                assert found == pytest.approx([abs(ends[0] - ends[1]) / (2 * small)] * 4, rel=0.02, abs=1e-4)
+
+
+def test_a_dense_run_among_single_weights_is_behaviour_cloning_itself():
+    rows = trained(begun(compression=SINGLE))
+    plain = agent()
+    offline.train(plain, DATA, RUNS, 40, 4)
+    sparse = begun(compression=SINGLE)
+    trained(sparse)
+    assert torch.equal(weight(sparse)[0], plain.networks["actor"].layers[1].weight[0])
+    assert {row["saved"] < 0 for row in rows if row["run"] == 0} == {True}  # a bitmap of nothing
+
+
+def test_a_run_does_not_depend_on_its_stack():
+    rows = trained(begun())
+    for place, run in enumerate(RUNS):
+        alone = trained(begun([run]))
+        mine = [{**row, "run": 0} for row in rows if row["run"] == place]
+        assert mine == alone
+
+
+@pytest.mark.parametrize("stop", [6, 30])  # before and after the shift
+def test_a_stopped_session_goes_on_bit_for_bit(stop, tmp_path):
+    whole, state = begun(), tmp_path / "stack.pt"
+    rows, done = trained(whole), []
+
+    class Stopped(Exception):
+        pass
+
+    def advance():
+        done.append(None)
+        if len(done) == stop // 2:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        trained(begun(), state=state, advance=advance)
+    again = begun()
+    assert trained(again, state=state) == rows
+    assert torch.equal(weight(again), weight(whole))
+    assert np.array_equal(again.course.saved["weights"], whole.course.saved["weights"])
+    with pytest.raises(BadInput, match=r"other settings \(.*compression"):
+        trained(begun(compression=Compression((LAYER,), block=4, shift=0.75)), state=state)
+
+
+def test_each_run_needs_a_schedule_and_the_layer_must_be_there():
+    with pytest.raises(BadInput, match="1 schedules for 4 runs"):
+        GroupSparse(agent(), DATA, RUNS, BLOCKS, [pruners.Once(0.5)], SCORING)
+    with pytest.raises(BadInput, match=r"no weight called 'actor.layers.9.weight'"):
+        begun(compression=Compression(("actor.layers.9.weight",), block=4))
+    assert gs.tables(begun(compression=SINGLE).agent.networks) == {}
