@@ -50,6 +50,7 @@ PRUNERS = {
     "grasp": ("GraSP", ORANGE, "v", "--"),
     "magnitude": ("magnitude", GREEN, "^", "-."),
     "random": ("random", PINK, "P", ":"),
+    "none": ("nothing pruned", "#000000", "s", "-"),
 }
 # paper 5: way of training: (label, colour, marker, line)
 WAYS = {
@@ -259,23 +260,23 @@ def choices(axes: Axes, ends: pd.DataFrame, dense: Sequence[float]) -> None:
     """Normalised returns of ways of grouping, a marker for each choice of what goes; the dense interval as a band.
 
     Args:
-        ends: one row a run, columns way, choice, normalised_return.
+        ends: one row a run, columns way, choice (a key of PRUNERS), normalised_return.
         dense: normalised returns of dense agents.
     """
     band, ways = interval(list(dense)), list(dict.fromkeys(ends.way))
     axes.axvspan(band.low, band.high, color=GREY, alpha=0.2, linewidth=0)
     axes.axvline(band.value, color=GREY, linewidth=1.5, label=PRUNERS["dense"][0])
-    found = list(dict.fromkeys(ends.choice))
+    found = [choice for choice in PRUNERS if choice in set(ends.choice)]
     for number, choice in enumerate(found):
-        rows = [row + 0.24 * (number - (len(found) - 1) / 2) for row in range(len(ways))]
-        values = [ends.normalised_return[(ends.way == way) & (ends.choice == choice)].tolist() for way in ways]
-        for row, seeds in zip(rows, values, strict=True):
-            axes.scatter(seeds, [row] * len(seeds), s=7, color=PRUNERS[choice][1], linewidths=0, alpha=0.7)
-        each, bars = [interval(seeds) for seeds in values], None
+        cells = {way: seeds.tolist() for way, seeds in ends[ends.choice == choice].groupby("way").normalised_return}
+        rows = [ways.index(way) + 0.22 * (number - (len(found) - 1) / 2) for way in cells]
+        each, bars = [interval(seeds) for seeds in cells.values()], None
+        for row, seeds in zip(rows, cells.values(), strict=True):
+            axes.scatter(seeds, [row + 0.08] * len(seeds), s=9, color=PRUNERS[choice][1], linewidths=0)
         if min(e.seeds for e in each) > 1:
             bars = [[e.value - e.low for e in each], [e.high - e.value for e in each]]
         style = variant_style(choice, PRUNERS) | {"linestyle": "none"}
-        axes.errorbar([e.value for e in each], rows, xerr=bars, capsize=3, markersize=7, **style)
+        axes.errorbar([e.value for e in each], rows, xerr=bars, capsize=3, markersize=6, **style)
     axes.set_yticks(range(len(ways)), ways)
     axes.set_ylim(len(ways) - 0.4, -0.6)
     axes.set(xlabel="normalised return")
