@@ -126,14 +126,15 @@ def _judged(claim: Claim, paper: Paper, scale: str, results: Path) -> dict:
         return _not_run(f"no run of {experiment} is finished at this scale")
     used = sorted(set(runs.data if "data" in runs else runs.env))  # whoever learns online has data from there
     foreign = [name for name in used if name not in paper.data]
-    data = ", ".join(f"{name} (stand-in)" if name in foreign else name for name in used)
     if claim.kind == "number" and foreign:
         return _not_run(f"an absolute number needs {' or '.join(paper.data)}, this scale has {', '.join(used)}")
     found = measure(claim, runs)
     cells = {cell: v if isinstance(v, Interval) else interval(list(v.values())) for cell, v in found.items()}
     if not cells:
         return _not_run(f"the runs of {experiment} at this scale hold nothing to measure it on")
-    return _together(cells, claim, data)
+    named = [name for name in used if any(cell.startswith(f"{name}/") for cell in cells)]  # as most cells do
+    data = [f"{name} (stand-in)" if name in foreign else name for name in named or used]
+    return _together(cells, claim, ", ".join(data))
 
 
 def _judged_by_bench(claim: Claim, results: Path) -> dict:

@@ -123,6 +123,12 @@ def test_a_measure_may_give_intervals_that_stand_on_more_than_seeds(tmp_path: Pa
     assert row["why"].startswith("coco/t, width 4: 50 [")
 
 
+def test_only_data_that_a_claim_is_measured_on_are_named(tmp_path: Path):
+    about = {"function": "accuracy.difference", "run": "rl", "variant": "new", "against": "old"}
+    row = judged(runs(tmp_path, CELLS), claim(**about, only={"data": "moons"}))
+    assert (row["verdict"], row["data"]) == ("reproduced", "moons (stand-in)")
+
+
 def test_cells_that_split_are_partly_and_each_is_named(tmp_path: Path):
     row = judged(runs(tmp_path, CELLS), claim())
     assert row["verdict"] == "partly"
