@@ -4,6 +4,7 @@ PYTHON ?= python3
 # The environment is named by the lock files' checksum: a changed lock makes a new one, a touched file does not.
 READY := .venv/.ready-$(shell cat requirements.txt requirements-no-deps.txt | cksum | cut -d" " -f1)
 RUN := .venv/bin/python
+NOTEBOOKS = $(basename $(notdir $(wildcard notebooks/*.ipynb))) # independent of each other: two at a time
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .DEFAULT_GOAL := help
@@ -23,7 +24,8 @@ $(READY):
 	touch $@
 
 repro: env ## every quick result anew, then the verdicts and how far any number is from the committed one
-	dvc repro --quiet --force
+	dvc repro --quiet --force scorecard
+	printf '%s\n' $(NOTEBOOKS) | xargs -n 2 -P 2 dvc --wait-for-lock repro --quiet --force --single-item
 	$(RUN) -m lib.claims --readme
 	$(RUN) -m lib.claims --show quick
 	$(RUN) -m lib.compare --scale quick

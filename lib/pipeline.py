@@ -48,7 +48,7 @@ def pipeline(scale: str = "quick", root: Path = paths.ROOT) -> str:
 
 
 def sweep_stage(name: str, scale: str, root: Path) -> dict:
-    used = _names(sources.closure("lib.sweep.__main__", f"lib.experiments.{name}", root=root))
+    used = _names(sources.closure("lib.sweep.__main__", f"lib.experiments.{name}", root=root), root)
     return {
         "cmd": f"python -m lib.sweep {name} --scale {scale}",
         "deps": used if scale == "quick" else [*used, "data"],
@@ -61,7 +61,7 @@ def claims_stage(experiments: list[str], scale: str, root: Path) -> dict:
     measured = [_runs(name, scale) for name in experiments] + benchmarks(root)
     return {
         "cmd": f"python -m lib.claims --scale {scale}",
-        "deps": _names([*sources.closure("lib.claims.__main__", root=root), *papers(root)]) + measured,
+        "deps": _names([*sources.closure("lib.claims.__main__", root=root), *papers(root)], root) + measured,
         "metrics": [_in_git(f"results/{scale}/claims.csv", persist=True)] if scale == "quick" else [],
     }
 
@@ -71,7 +71,7 @@ def scorecard_stage(root: Path) -> dict:
     there = [name for name in claims if name == claims[0] or (root / name).exists()]
     return {
         "cmd": "python -m lib.claims --largest",
-        "deps": _names([*sources.closure("lib.claims.__main__", root=root), *papers(root)]) + there,
+        "deps": _names([*sources.closure("lib.claims.__main__", root=root), *papers(root)], root) + there,
         "metrics": [_in_git("results/claims.csv", persist=True)],
     }
 
@@ -96,7 +96,7 @@ def code(path: Path) -> ast.AST:
 
 def notebook_stage(path: Path, tree: ast.AST, scale: str, root: Path) -> dict:
     modules = [name for name in sources.imported(tree) if sources.file_of(name, root)]
-    used = _names([path.relative_to(root), *sources.closure("lib.notebook", *modules, root=root)])
+    used = _names([path.relative_to(root), *sources.closure("lib.notebook", *modules, root=root)], root)
     used += [_runs(name, scale) for name in _runs_read(tree)]
     used += [f"results/bench/{name}.csv" for name in _bench_read(tree)]
     used += [f"results/{scale}/claims.csv"] if _calls(tree, "read_claims") else []
@@ -144,8 +144,17 @@ def _runs(name: str, scale: str) -> str:
     return f"results/{scale}/runs/{name}.csv"
 
 
-def _names(files: list[Path]) -> list[str]:
-    return sorted(path.as_posix() for path in files)
+def _names(files: list[Path], root: Path) -> list[str]:
+    """Their names, sorted; a folder stands for its sources where all of them are used.
+
+    DVC reads and writes every name at each stage, so fewer are faster.
+    """
+    used = set(files)
+    for folder in sorted({parent for path in files for parent in path.parents}, key=lambda parent: len(parent.parts)):
+        sources_inside = {path.relative_to(root) for path in (root / folder).rglob("*.py")}
+        if folder.parts and len(sources_inside) > 1 and sources_inside <= used:
+            used = used - sources_inside | {folder}
+    return sorted(path.as_posix() for path in used)
 
 
 def _in_git(name: str, persist: bool = False) -> dict:

@@ -11,6 +11,7 @@ from IPython import get_ipython
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
+from lib.evaluation.group_sparse import METHODS
 from lib.evaluation.statistics import DIFFERS, NOT_RUN, PARTLY, REPRODUCED, UNDECIDED, Interval, interval
 
 # Okabe and Ito's palette, told apart by colour-blind readers; each variant also has a marker and a line of its own.
@@ -54,9 +55,9 @@ PRUNERS = {
 }
 # paper 5: way of training: (label, colour, marker, line)
 WAYS = {
-    "dense": ("dense", GREY, "o", "-"),
-    "gradual": ("gradual pruning", ORANGE, "v", "--"),
-    "rwp": ("reward-aware pruning", "#000000", "s", "-."),
+    "dense": (METHODS["dense"], GREY, "o", "-"),
+    "gradual": (METHODS["gradual"], ORANGE, "v", "--"),
+    "rwp": (METHODS["rwp"], "#000000", "s", "-."),
     "gst_2": ("GST, B = 2", GREEN, "^", "-"),
     "gst_4": ("GST, B = 4", BLUE, "D", "-"),
     "projection": ("B = 4 to 2, projection", RED, "X", ":"),
@@ -220,14 +221,13 @@ def known_intervals(axes: Axes, groups: Mapping[str, tuple[Interval, Sequence[fl
 
 
 def differences_with_intervals(axes: Axes, groups: Mapping[str, Sequence[float]]) -> None:
-    """As `means_with_intervals`; a dashed line marks no difference, and a row more is left free below.
+    """As `means_with_intervals`; a dashed line marks no difference.
 
     Args:
         groups: {name: differences over seeds}, drawn from top to bottom.
     """
     means_with_intervals(axes, groups)
     axes.axvline(0, color="black", linestyle="--", linewidth=1)
-    axes.set_ylim(len(groups) + 0.5, -0.6)
 
 
 def against_sparsity(axes: Axes, ends: pd.DataFrame) -> None:

@@ -96,6 +96,17 @@ def test_a_notebooks_imports_reads_and_writes_are_found(tree: Path):
     assert stage["plots"] == [{"results/quick/figures/99_figure.svg": {"cache": False}}]
 
 
+def test_a_folder_stands_for_its_sources_where_all_are_used(tree: Path):
+    folder = tree / "lib" / "models" / "toys"
+    folder.mkdir()
+    for name in ("__init__", "one", "two"):
+        (folder / f"{name}.py").touch()
+    part = stage_of(tree, "from lib.models.toys import one")["deps"]
+    assert [name for name in part if "toys" in name] == [f"lib/models/toys/{name}.py" for name in ("__init__", "one")]
+    whole = stage_of(tree, "from lib.models.toys import one, two")["deps"]
+    assert [name for name in whole if "toys" in name] == ["lib/models/toys"]
+
+
 def test_a_name_that_is_not_written_out_is_refused(tree: Path):
     with pytest.raises(BadInput, match=r"read_runs\(name\): write the name out"):
         stage_of(tree, "read_runs(name, scale)")

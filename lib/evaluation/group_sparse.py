@@ -18,6 +18,7 @@ SINGLE = {"block": 1, "shift": 0.0, "conversion": "none"}
 DENSE = {"method": "dense", **SINGLE, "start": 0, "reward": "none"}
 OFFLINE_KEYS = ["data", "env", "block", "shift", "choice", "kept", "seed"]  # so learns from fixed data
 OFFLINE_DENSE = {"block": 1, "shift": 0.0, "choice": "none", "kept": 1.0}
+METHODS = {"dense": "dense", "gradual": "gradual pruning", "rwp": "reward-aware pruning", "gst": "GST"}
 END = 0.2  # share of a training whose evaluations are averaged: a single one is noisy, the best would flatter
 
 Values = dict[str, dict[int, float]]  # {"environment, way": {seed: value}}
@@ -125,7 +126,7 @@ def _cells(table: pd.DataFrame, values: pd.Series) -> Values:
 
 def way(row: object) -> str:
     """What a run's way of training is called: of a row with the columns KEYS."""
-    text = row.method
+    text = METHODS[row.method]
     if row.block > 1:
         text += f", B = {row.block}, released at {row.shift:g}"
     if row.conversion != "none":

@@ -125,7 +125,7 @@ def run(configuration: dict, job: Job) -> list[dict]:
 
     def workflow(model: nn.Module, suffix: str = "") -> None:
         masks = pruners.two_four(model)
-        left = kept(model, masks)
+        left = magnitude_left(model, masks)
         variants.pruned(f"pruned{suffix}", model, masks, kept=left)
         sparse = variants.again(f"sparse{suffix}", model, masks, kept=left)
         quantise(f"sparse{suffix}", sparse, 2 * epochs, left)
@@ -142,7 +142,7 @@ def run(configuration: dict, job: Job) -> list[dict]:
     return variants.rows
 
 
-def kept(model: nn.Module, masks: Mapping[str, Tensor]) -> float:
+def magnitude_left(model: nn.Module, masks: Mapping[str, Tensor]) -> float:
     """What masks leave of the magnitude of the layers that they prune, in percent."""
     scores = pruners.magnitude(model)
     left = sum(float((scores[name] * mask).double().sum()) for name, mask in masks.items())

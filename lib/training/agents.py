@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lib.errors import BadInput
+from lib.training import precision
 from lib.training.kept import KeptAdam
 from lib.training.supervised import seed_of
 
 INITIAL, SCORING, TRAINING, ACTING = range(4)  # what a run's random numbers are for: each has a stream of its own
-PRECISIONS = ("float32", "bfloat16")
 Policy = Callable[[np.ndarray], np.ndarray]
 
 
@@ -31,8 +31,7 @@ def check(settings) -> None:
     where = type(settings).__name__
     if settings.batch < 1 or not settings.learning_rate > 0:
         raise BadInput(f"{where}: batch={settings.batch} must be at least 1, rate={settings.learning_rate} above 0")
-    if settings.precision not in PRECISIONS:
-        raise BadInput(f"{where}: precision={settings.precision!r}: known are {', '.join(PRECISIONS)}")
+    precision.check(settings.precision, where)
     if getattr(settings, "ranked", "apart") not in ("apart", "together"):
         raise BadInput(f"{where}: ranked={settings.ranked!r}: known are apart, together")
 
@@ -167,7 +166,7 @@ class Agent(ABC):
         for name, objective in self.objectives.items():
             optimizer = self.optimizers[name]
             optimizer.zero_grad()
-            with self._autocast():
+            with precision.autocast(self.device, self.settings.precision):
                 loss = objective.loss(batch, noise)
             # runs are independent, so the sum of losses gives each the gradients of its own
             loss.sum().backward(inputs=self.parameters[name])
@@ -182,13 +181,10 @@ class Agent(ABC):
             rows = observations.shape[1]
             # BLAS rounds by a matrix's place in memory; with rows by fours a run's is alike in every stack
             padded = F.pad(torch.from_numpy(observations).to(self.device), (0, 0, 0, -rows % 4))
-            with torch.no_grad(), self._autocast():
+            with torch.no_grad(), precision.autocast(self.device, self.settings.precision):
                 return choose(padded)[:, :rows].float().cpu().numpy()
 
         return act
-
-    def _autocast(self) -> torch.autocast:
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bfloat16")
 
     def snapshot(self) -> nn.ModuleDict:
         """A copy of the networks to act with."""

@@ -17,6 +17,7 @@ from lib.data.speech.utterances import Utterances
 from lib.errors import BadInput
 from lib.models.bifpn import SelfTeacher
 from lib.models.speaker import EMBEDDING, NETWORKS, SpeakerResNet
+from lib.training.precision import autocast, check
 from lib.training.sessions import Session
 from lib.training.supervised import learning_rate, seed_of
 
@@ -47,8 +48,7 @@ class Training:
         if min(self.epochs, self.batch, self.frames) < 1:
             given = f"epochs={self.epochs}, batch={self.batch}, frames={self.frames}"
             raise BadInput(f"training: {given} must all be 1 or more")
-        if self.precision not in ("float32", "bfloat16"):
-            raise BadInput(f"training: precision={self.precision!r}: known are float32, bfloat16")
+        check(self.precision, "training")
 
 
 @dataclass(frozen=True)
@@ -275,7 +275,7 @@ def _epoch(
         places = torch.rand(len(chosen), generator=draw, dtype=torch.float64)
         features = torch.from_numpy(utterances.crops(chosen.tolist(), settings.frames, places.tolist())).to(device)
         labels = torch.from_numpy(utterances.speakers[chosen.numpy()]).to(device)
-        with torch.autocast(device, torch.bfloat16, enabled=settings.precision == "bfloat16"):
+        with autocast(device, settings.precision):
             loss = learner.loss(features, labels)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()

@@ -23,8 +23,9 @@ from lib.data.folder import Images
 from lib.errors import BadInput
 from lib.pruners import plasticity
 from lib.training.examples import AUGMENTS, Examples
+from lib.training.precision import autocast, check
 from lib.training.sessions import Session
-from lib.training.supervised import accuracy, autocast, seed_of
+from lib.training.supervised import accuracy, seed_of
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,7 @@ class Plasticity:
             raise BadInput(f"plasticity: validation={self.validation} must be in (0, 1), patience={self.patience} >= 1")
         if self.augment not in AUGMENTS:
             raise BadInput(f"plasticity: augment={self.augment!r}: known are {', '.join(AUGMENTS)}")
-        if self.precision not in ("float32", "bfloat16"):
-            raise BadInput(f"plasticity: precision={self.precision!r}: known are float32, bfloat16")
+        check(self.precision, "plasticity")
 
 
 def train(
@@ -238,7 +238,7 @@ def _epoch(
     for inputs, labels in examples.train_batches(order.split(settings.batch), settings.augment, draw):
 
         def loss(network: nn.Module, inputs=inputs, labels=labels) -> torch.Tensor:
-            with autocast(examples, settings.precision):
+            with autocast(order.device, settings.precision):
                 return F.cross_entropy(network(inputs), labels)
 
         optimizer.zero_grad(set_to_none=True)
@@ -256,7 +256,7 @@ def _validation_loss(model: nn.Module, held: Examples, settings: Plasticity, rat
     """Equation 8 on the held-out examples, with the gates' test-time values in place of the expectation."""
     model.eval()
     total = 0.0
-    with autocast(held, settings.precision):
+    with autocast(held.mean.device, settings.precision):
         for inputs, labels in held.test_batches(1000):
             total += float(F.cross_entropy(model(inputs), labels, reduction="sum"))
     return total / len(held.test_labels) + float(plasticity.penalty(model, rates))

@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from lib.errors import BadInput
 from lib.training.examples import AUGMENTS, Examples
+from lib.training.precision import autocast, check
 from lib.training.sessions import Session
 
 
@@ -47,8 +48,7 @@ class Training:
             raise BadInput(f"training: epochs={self.epochs} and batch={self.batch} must be at least 1")
         if self.augment not in AUGMENTS:
             raise BadInput(f"training: augment={self.augment!r}: known are {', '.join(AUGMENTS)}")
-        if self.precision not in ("float32", "bfloat16"):
-            raise BadInput(f"training: precision={self.precision!r}: known are float32, bfloat16")
+        check(self.precision, "training")
 
 
 def seed_of(*parts: int) -> int:
@@ -117,7 +117,7 @@ def accuracy(model: nn.Module, examples: Examples, precision: str = "float32", b
     """Share of the test examples whose largest logit is their label, in percent."""
     model.eval()
     right = 0
-    with torch.no_grad(), autocast(examples, precision):
+    with torch.no_grad(), autocast(examples.mean.device, precision):
         for inputs, labels in examples.test_batches(batch):
             right += int((model(inputs).argmax(1) == labels).sum())
     return 100 * right / len(examples.test_labels)
@@ -138,7 +138,7 @@ def _epoch(
         rate = learning_rate(settings, epoch + step / len(batches))
         for group in optimizer.param_groups:
             group["lr"] = rate
-        with autocast(examples, settings.precision):
+        with autocast(order.device, settings.precision):
             loss = F.cross_entropy(model(inputs), labels)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -151,8 +151,3 @@ def learning_rate(settings: Training, epochs: float) -> float:
     """The rate after so many epochs (a fraction counts): linear warm-up times half a cosine."""
     warm = min(1.0, (epochs + 1e-3) / settings.warmup) if settings.warmup > 0 else 1.0
     return settings.learning_rate * warm * 0.5 * (1 + math.cos(math.pi * epochs / settings.epochs))
-
-
-def autocast(examples: Examples, precision: str) -> torch.autocast:
-    """Within it products are computed in bfloat16, if that is the precision."""
-    return torch.autocast(examples.mean.device.type, torch.bfloat16, enabled=precision == "bfloat16")

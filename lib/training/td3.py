@@ -22,6 +22,7 @@ from tqdm import tqdm
 from lib.errors import BadInput
 from lib.models.mlp import MLP, Bounded, generators
 from lib.training.environments import Environments
+from lib.training.precision import autocast, check
 from lib.training.supervised import seed_of
 
 STATE, LOG = "state.pt", "replay.log"  # a session on disk
@@ -42,6 +43,7 @@ class Settings:
         exploration_noise: standard deviation of the noise on actions taken, as a share of the action bound.
         policy_noise, noise_clip: standard deviation and limit of the noise on the target's actions, likewise.
         buffer: transitions kept for replay.
+        precision: "float32", or "bfloat16" for autocast while learning; the critics' last layer stays in float32.
     """
 
     hidden: tuple[int, ...] = (256, 256)
@@ -55,8 +57,10 @@ class Settings:
     policy_noise: float = 0.2
     noise_clip: float = 0.5
     buffer: int = 1_000_000
+    precision: str = "float32"
 
     def __post_init__(self):
+        check(self.precision, "td3")
         for name in ("batch", "delay", "random_steps", "buffer"):
             if getattr(self, name) < 1:
                 raise BadInput(f"td3: {name}={getattr(self, name)} must be at least 1")
@@ -127,22 +131,24 @@ class Agent:
         target_actor, target_critics = self.targets.values()
         critic_optimizer, actor_optimizer = self.optimizers
         bound = actor.output.bound
-        with torch.no_grad():
+        mixed = autocast(self.device, settings.precision)
+        with torch.no_grad(), mixed:
             noise = (settings.policy_noise * noise).clamp(-settings.noise_clip, settings.noise_clip) * bound
             actions = torch.clamp(target_actor(batch.following) + noise, -bound, bound)
             inputs = torch.cat([batch.following, actions], 2)
             value = torch.minimum(*(critic(inputs) for critic in target_critics))
             goal = batch.rewards + settings.discount * (1 - batch.terminated) * value
         inputs = torch.cat([batch.observations, batch.actions], 2)
-        # each run's mean, then the sum of runs: so a run's gradient is that of the run alone
-        loss = sum((critic(inputs) - goal).square().mean((1, 2)).sum() for critic in critics)
+        with mixed:  # each run's mean, then the sum of runs: so a run's gradient is that of the run alone
+            loss = sum((critic(inputs) - goal).square().mean((1, 2)).sum() for critic in critics)
         critic_optimizer.zero_grad()
         loss.backward()
         critic_optimizer.step()
         self.updates += 1
         if self.updates % settings.delay == 0:
-            inputs = torch.cat([batch.observations, actor(batch.observations)], 2)
-            loss = -critics[0](inputs).mean((1, 2)).sum()
+            with mixed:
+                inputs = torch.cat([batch.observations, actor(batch.observations)], 2)
+                loss = -critics[0](inputs).mean((1, 2)).sum()
             actor_optimizer.zero_grad()
             loss.backward(inputs=self.actor_parameters)  # and no gradients for the critic's weights
             actor_optimizer.step()

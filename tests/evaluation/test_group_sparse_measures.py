@@ -42,21 +42,23 @@ def test_a_run_ends_with_the_mean_return_of_its_last_fifth_and_its_last_ratio(ta
 
 
 def test_leads_are_of_the_same_seed_and_in_percent_of_the_dense_return(table):
-    assert group_sparse.lead(table, {"method": "rwp"}) == {"a, rwp": {0: -5.0, 1: 0.0}}
-    assert group_sparse.lead(table, {"method": "rwp"}, {"method": "gradual"}) == {"a, rwp": {0: 10.0, 1: -10.0}}
+    assert group_sparse.lead(table, {"method": "rwp"}) == {"a, reward-aware pruning": {0: -5.0, 1: 0.0}}
+    assert group_sparse.lead(table, {"method": "rwp"}, {"method": "gradual"}) == {
+        "a, reward-aware pruning": {0: 10.0, 1: -10.0}
+    }
     found = group_sparse.lead(table, {"method": "gst", "shift": [0.25, 0.5]})
-    assert found["a, gst, B = 4, released at 0.5"] == {0: -50.0, 1: -10.0}
-    friendly = "a, gst, B = 4, released at 0.5, block4 friendly block2"
+    assert found["a, GST, B = 4, released at 0.5"] == {0: -50.0, 1: -10.0}
+    friendly = "a, GST, B = 4, released at 0.5, block4 friendly block2"
     assert found[friendly] == {0: -40.0}
     chosen = {"conversion": ["block4_friendly_block2", "projection"]}
     assert group_sparse.lead(table, chosen, {"conversion": "none"}) == {friendly: {0: 10.0}}  # in percent of 200
 
 
 def test_ratios_are_in_percent_and_their_leads_in_points(table):
-    assert group_sparse.ratio(table, {"method": "rwp"}) == {"a, rwp": {0: 40.0, 1: 50.0}}
+    assert group_sparse.ratio(table, {"method": "rwp"}) == {"a, reward-aware pruning": {0: 40.0, 1: 50.0}}
     alone = {"method": "rwp", **group_sparse.SINGLE}
     found = group_sparse.ratio_lead(table, {"method": "gst", "conversion": "none"}, alone)
-    assert found["a, gst, B = 4, released at 0.5"] == pytest.approx({0: 30.0, 1: 10.0})
+    assert found["a, GST, B = 4, released at 0.5"] == pytest.approx({0: 30.0, 1: 10.0})
 
 
 def test_what_has_no_counterpart_or_too_few_steps_is_left_out(table):
@@ -64,13 +66,13 @@ def test_what_has_no_counterpart_or_too_few_steps_is_left_out(table):
     assert group_sparse.lead(table, {"method": "rwp", "env": "b"}) == {}
     assert group_sparse.ratio(table, {"method": "rwp"}, steps=101) == {}
     both = pd.concat([table, runs({RWP: [(50.0, 0.3)]}, "b", 200)])
-    assert group_sparse.ratio(both, {"method": "rwp"}, steps=200) == {"b, rwp": {0: 30.0}}
+    assert group_sparse.ratio(both, {"method": "rwp"}, steps=200) == {"b, reward-aware pruning": {0: 30.0}}
 
 
 def test_ways_are_told_apart_by_start_and_reward(table):
     later = table[table.method == "rwp"].assign(start=20, reward="evaluation")
     found = group_sparse.ratio(pd.concat([table, later]), {"method": "rwp"})
-    assert list(found) == ["a, rwp", "a, rwp, from step 20, by evaluation"]
+    assert list(found) == ["a, reward-aware pruning", "a, reward-aware pruning, from step 20, by evaluation"]
 
 
 def test_what_cannot_be_measured_is_refused(table):

@@ -168,6 +168,24 @@ def test_it_learns_to_aim():
     assert np.abs(one.agent.act(seen) + seen / 2).mean((1, 2)).max() < 0.1  # chance: 0.3 or more
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_bfloat16_is_in_the_hidden_layers_and_neither_in_values_nor_in_weights(precision):
+    one = trainer("Aim-v0", settings=replace(SMALL, precision=precision))
+    learned = [one.agent.networks["actor"], *one.agent.networks["critics"]]
+    seen, values = [], []
+    for net in [*learned, *one.agent.targets["critics"]]:
+        net.layers[0].register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    for critic in one.agent.networks["critics"]:
+        critic.register_forward_hook(lambda module, inputs, output: values.append(output.dtype))
+    while one.steps <= SMALL.random_steps:
+        seen.clear()  # what it does before it learns
+        one.step()
+    assert set(seen[1:]) == {getattr(torch, precision)}  # the first chose an action
+    assert set(values) == {torch.float32}
+    assert {parameter.dtype for parameter in one.agent.networks.parameters()} == {torch.float32}
+    assert all(parameter.isfinite().all() for parameter in one.agent.networks.parameters())
+
+
 # Steps
 
 
@@ -319,6 +337,7 @@ def test_numbers_that_are_none_are_refused(what, monkeypatch):
         ({"batch": 0}, "batch=0 must be at least 1"),
         ({"tau": 0.0}, r"tau=0.0 must lie in \(0, 1\]"),
         ({"policy_noise": -1.0}, "policy_noise=-1.0 must not be negative"),
+        ({"precision": "half"}, "precision='half': known are float32, bfloat16"),
     ],
 )
 def test_bad_settings_are_refused(change, line):

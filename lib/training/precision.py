@@ -1,0 +1,20 @@
+"""In which precision products are computed; weights, gradients and the optimizer's memory stay in float32."""
+
+from __future__ import annotations
+
+import torch
+
+from lib.errors import BadInput
+
+PRECISIONS = ("float32", "bfloat16")
+
+
+def check(precision: str, where: str) -> None:
+    """Refuse a precision that is not one of PRECISIONS, naming whose setting it is."""
+    if precision not in PRECISIONS:
+        raise BadInput(f"{where}: precision={precision!r}: known are {', '.join(PRECISIONS)}")
+
+
+def autocast(device: torch.device | str, precision: str) -> torch.autocast:
+    """Within it products are computed in bfloat16, if that is the precision: on many machines twice as fast."""
+    return torch.autocast(torch.device(device).type, torch.bfloat16, enabled=precision == "bfloat16")
