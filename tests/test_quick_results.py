@@ -24,6 +24,7 @@ CHEAP = {
     "npn_moons": {"seed": 5},
     "offline_rl": {"algorithm": "plain_bc", "seed": 0},
     "offline_rl_layers": {"env": "halfcheetah", "seed": 0},
+    "offline_rl_scaling": {"algorithm": "plain_bc", "scaled": False, "seed": 0},
     "skdfe": {"network": "resnet34", "seed": 0},
     "skdfe_two_four": {"seed": 0},
     "two_four_networks": {"network": "small_vgg", "seed": 0},

@@ -38,9 +38,13 @@ def interquartile_mean(scores: Mapping[str, Sequence[float]], confidence: float 
     return Interval(float(value), float(low), float(high), min(len(sample) for sample in samples))
 
 
-def last(runs: pd.DataFrame) -> pd.DataFrame:
-    """The last evaluation of each run: what is reported, never the best."""
-    return runs.loc[runs.groupby(KEYS).step.idxmax()].reset_index(drop=True)
+def last(runs: pd.DataFrame, more: Sequence[str] = ()) -> pd.DataFrame:
+    """The last evaluation of each run: what is reported, never the best.
+
+    Args:
+        more: columns that tell runs apart, besides KEYS.
+    """
+    return runs.loc[runs.groupby([*KEYS, *more]).step.idxmax()].reset_index(drop=True)
 
 
 def kept_return(
@@ -77,16 +81,20 @@ def difference(
     against: str | None = None,
     envs: Sequence[str] | None = None,
     quality: str = "expert",
+    scaled: bool | None = None,
 ) -> dict[str, dict[int, float]]:
     """A pruned agent's last normalised return minus another's of the same seed: {"data/env": {seed: points}}.
 
     Args:
         against: the other's pruner, at the same sparsity; None: the dense agent.
         envs, quality: as in `kept_return`.
+        scaled: whether observations are, where runs differ in that (`offline_rl_scaling`).
     """
     pruned = _kind(algorithm, pruner, sparsity)
     other = _kind(algorithm) if against is None else pruned | {"pruner": against}
-    both = _pairs(_chosen(runs, envs, quality), pruned, other, "normalised_return")
+    chosen = _chosen(runs, envs, quality)
+    chosen = chosen if scaled is None else chosen[chosen.scaled == scaled]
+    both = _pairs(chosen, pruned, other, "normalised_return")
     return _cells(both.one - both.other)
 
 
@@ -97,6 +105,21 @@ def gain_by_batches(
     one = _kind(algorithm, pruner, sparsity)
     both = _pairs(_chosen(runs, None, quality), one | {"batches": batches}, one, "normalised_return")
     return _cells(both.one - both.other)
+
+
+def gain_by_scaling(runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float) -> dict[str, dict[int, float]]:
+    """What scaled observations gain over observations as they are, as `difference`."""
+    of = _kind(algorithm, pruner, sparsity)
+    sides = [_pairs(runs[runs.scaled == scaled], of, of, "normalised_return").one for scaled in (True, False)]
+    return _cells((sides[0] - sides[1]).dropna())
+
+
+def unseen(
+    runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float, scaled: bool
+) -> dict[str, dict[int, float]]:
+    """How many observations a pruned network does not see: {"data/env": {seed: number}}."""
+    of = _kind(algorithm, pruner, sparsity)
+    return _cells(_pairs(runs[runs.scaled == scaled], of, of, "unseen").one.astype(float))
 
 
 def _kind(algorithm: str, pruner: str = "dense", sparsity: float = 0.0) -> dict:

@@ -61,6 +61,10 @@ EXERCISES: dict[str, Checker] = {
         BCQSettings().minimum_weight * 6 + (1 - BCQSettings().minimum_weight) * 10,
         "Three quarters of the lower, one quarter of the higher.",
     ),
+    "11.4": number(
+        _snip(0.1, 10 * 0.3) / _snip(1.0, 0.3),
+        "The gradient of a first layer's weight is proportional to what enters it. What happens to weight times gradient?",
+    ),
     "12.1": number(
         100 * (1 - 2 / (2 + 4 + 4)),
         "A kept weight costs its value and two indices, a dense one its value alone: when are both files equal?",

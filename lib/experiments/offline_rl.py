@@ -14,7 +14,7 @@ bc is the VAE's decoder acting alone, bcq the whole of BCQ; plain_bc, an ordinar
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from lib.data import offline_rl
@@ -24,7 +24,7 @@ from lib.evaluation.rollouts import mean_returns
 from lib.jobs import Job
 from lib.settings import refuse_unknown
 from lib.training import offline
-from lib.training.agents import Agent, Transitions
+from lib.training.agents import Agent, Policy, Transitions
 from lib.training.bc import BC, BCSettings, PlainBC, PlainBCSettings
 from lib.training.bcq import BCQ, BCQSettings
 
@@ -120,11 +120,27 @@ def runs(configuration: dict, seed: int) -> list[offline.Run]:
 
 def run(configuration: dict, job: Job) -> list[dict]:
     """Prune and train one stack; one row a run and evaluation."""
+    _, rows = learn(configuration, transitions(configuration, job.device), job)
+    return [{name: row[name] for name in COLUMNS} for row in rows]
+
+
+def transitions(configuration: dict, device: str) -> Transitions:
+    """The data of a configuration."""
+    where = (configuration[name] for name in ("source", "env", "quality", "transitions"))
+    return Transitions.of(offline_rl.load(*where), device)
+
+
+def learn(
+    configuration: dict, data: Transitions, job: Job, see: Callable[[Policy], Policy] = lambda act: act
+) -> tuple[Agent, list[dict]]:
+    """The trained stack of a configuration, and one row a run and evaluation.
+
+    Args:
+        see: makes of the agents' policy one that is asked with the environment's observations.
+    """
     env, seed, episodes = configuration["env"], configuration["seed"], configuration["episodes"]
     stack = runs(configuration, seed)
     seeds = [seed] * len(stack)
-    bundle = offline_rl.load(configuration["source"], env, configuration["quality"], configuration["transitions"])
-    data = Transitions.of(bundle, job.device)
     agent = build(configuration["algorithm"], env, data, seeds, configuration["settings"])
     offline.prune(agent, data, stack, offline.Pruning(batches=configuration["batches"]))
 
@@ -135,13 +151,13 @@ def run(configuration: dict, job: Job) -> list[dict]:
         stack,
         configuration["steps"],
         configuration["every"],
-        lambda act: mean_returns(act, env, seeds, episodes),
+        lambda act: mean_returns(see(act), env, seeds, episodes),
         state=job.kept("stack.pt"),
         advance=lambda: job.advance(label),
         pace=PACE,
     )
     key = {name: configuration[name] for name in KEYS}
-    return [{name: (row | key)[name] for name in COLUMNS} for row in rows]
+    return agent, [row | key for row in rows]
 
 
 def build(algorithm: str, env: str, data: Transitions, seeds: Sequence[int], settings: Mapping) -> Agent:

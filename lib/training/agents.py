@@ -59,6 +59,29 @@ class Transitions(NamedTuple):
         return Transitions(*(column[places] for column in self))
 
 
+class Scale(NamedTuple):
+    """Brings observations to mean 0 and standard deviation 1 over the data."""
+
+    mean: Tensor
+    std: Tensor
+
+    @classmethod
+    def of(cls, observations: Tensor) -> Scale:
+        """Of all the observations there are, [n, width]."""
+        return cls(observations.mean(0), observations.std(0, correction=0) + 1e-3)  # some never change
+
+    def __call__(self, observations: Tensor) -> Tensor:
+        return (observations - self.mean) / self.std
+
+    def data(self, data: Transitions) -> Transitions:
+        """The same transitions with scaled observations."""
+        return data._replace(observations=self(data.observations), next_observations=self(data.next_observations))
+
+    def policy(self, policy: Policy) -> Policy:
+        """What has learned from scaled observations, asked with observations as they are."""
+        return lambda seen: policy(self(torch.from_numpy(seen).to(self.mean.device)).cpu().numpy())
+
+
 class Draws:
     """Random numbers for a stack, drawn once a seed: runs of the same seed get the same ones."""
 

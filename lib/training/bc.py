@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lib.models.mlp import MLP, Bounded, generators
 from lib.models.vae import VAE
-from lib.training.agents import ACTING, INITIAL, Agent, Draws, Objective, Policy, Transitions, check
+from lib.training.agents import ACTING, INITIAL, Agent, Draws, Objective, Policy, Scale, Transitions, check
 from lib.training.supervised import seed_of
 
 
@@ -129,14 +129,14 @@ class PlainBC(Agent):
         widths = (data.observations.shape[1], *settings.hidden, len(bound))
         actor = MLP(widths, generators([seed_of(seed, INITIAL) for seed in seeds]), output=Bounded(bound))
         networks = nn.ModuleDict({"actor": actor}).to(data.observations.device)
-        self.mean, self.std = data.observations.mean(0), data.observations.std(0, correction=0) + 1e-3
+        self.scale = Scale.of(data.observations)
         super().__init__(networks, seeds, settings, {"actor": Objective(self.loss, networks, networks)})
 
     def noise_shapes(self, batch: int) -> list[tuple[int, ...]]:
         return []
 
     def scaled(self, observations: Tensor) -> Tensor:
-        return (observations - self.mean) / self.std if self.settings.normalise else observations
+        return self.scale(observations) if self.settings.normalise else observations
 
     def loss(self, batch: Transitions, noise: list[Tensor]) -> Tensor:
         """Mean squared error of the actions, [run]."""

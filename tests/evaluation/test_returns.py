@@ -125,6 +125,21 @@ def test_more_batches_are_compared_with_a_single_one():
     assert returns.gain_by_batches(RUNS, "bc", "snip", 0.95, batches=10) == {"recorded-expert/hopper": {0: 3.0}}
 
 
+def test_scaled_observations_are_compared_with_observations_as_they_are():
+    hopper = RUNS[(RUNS.env == "hopper") & (RUNS.data == "recorded-expert")]
+    better = hopper.normalised_return + 5 * (hopper.pruner == "snip")
+    both = pd.concat(
+        [hopper.assign(scaled=False, unseen=4), hopper.assign(normalised_return=better, scaled=True, unseen=1)]
+    )
+    key = "recorded-expert/hopper"
+    assert returns.gain_by_scaling(both, "bc", "snip", 0.95) == {key: {0: 5.0, 1: 5.0, 2: 5.0}}
+    assert returns.difference(both, "bc", "snip", 0.95, against="random", scaled=False) == {key: {0: 40.0}}
+    assert returns.difference(both, "bc", "snip", 0.95, against="random", scaled=True) == {key: {0: 45.0}}
+    assert returns.unseen(both, "bc", "random", 0.95, scaled=False) == {key: {0: 4.0}}
+    assert returns.unseen(both, "bc", "random", 0.95, scaled=True) == {key: {0: 1.0}}
+    assert returns.gain_by_scaling(both[both.scaled], "bc", "snip", 0.95) == {}
+
+
 def test_a_share_of_nothing_is_refused():
     poor = RUNS.assign(**{"return": RUNS["return"].where(RUNS.pruner != "dense", -5.0)})
     with pytest.raises(

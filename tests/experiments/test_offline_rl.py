@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 
+from lib import settings
 from lib.errors import BadInput
 from lib.experiments import offline_rl as experiment
 from lib.experiments import offline_rl_layers as layers
@@ -10,6 +11,7 @@ from lib.jobs import Job, Stopped
 from lib.sweep.grid import Grid
 from lib.training.bc import BCSettings, PlainBCSettings
 from lib.training.bcq import BCQSettings
+from lib.training.offline import PRUNERS
 
 pytestmark = pytest.mark.usefixtures("by_chance")
 NARROW = {
@@ -93,6 +95,40 @@ def test_a_stopped_configuration_goes_on_with_the_same_rows(tmp_path):
 def test_a_task_of_nothing_known_is_refused(changed: dict, what: str):
     with pytest.raises(BadInput, match=what):
         task(**changed)
+
+
+def of_scale(scale: str) -> experiment.Settings:
+    return settings.build(experiment.Settings, settings.read("offline_rl", scale), f"{scale}.offline_rl")
+
+
+def sparsities(one: experiment.Task) -> dict[str, tuple[float, ...]]:
+    return {each.pruner: each.sparsities for each in one.pruned}
+
+
+def test_the_papers_settings_are_the_papers():
+    found = of_scale("paper")
+    assert (found.bc, found.bcq, found.plain_bc) == (BCSettings(), BCQSettings(), PlainBCSettings())
+    printed = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
+    for one in found.tasks:
+        assert (one.seeds, one.steps, one.every, one.transitions) == (5, 1_000_000, 50_000, 1_000_000)
+        assert sparsities(one) == dict.fromkeys(PRUNERS[1:], (*printed, 0.98, 0.99))
+        assert one.source == "d4rl"
+    envs = ("halfcheetah", "hopper", "walker2d")
+    wanted = {(env, algorithm, "expert") for env in envs for algorithm in ("bc", "bcq")}
+    wanted |= {(env, "bc", "medium") for env in envs}
+    assert {(one.env, one.algorithm, one.quality) for one in found.tasks} == wanted
+
+
+def test_the_real_scale_has_every_pruner_on_three_environments():
+    tasks = [one for one in of_scale("real").tasks if (one.batches, one.quality) == (1, "expert")]
+    found = {(one.env, one.algorithm): one for one in tasks}
+    for env in ("halfcheetah", "hopper", "walker2d"):
+        assert sparsities(found[env, "bc"]) == dict.fromkeys(PRUNERS[1:], (0.5, 0.9, 0.95, 0.99))
+        assert found[env, "bc"].seeds == 5
+    slow = found["halfcheetah", "bcq"]
+    assert slow.seeds == 3
+    assert slow.steps >= 10_000
+    assert sparsities(slow) == {"snip": (0.9, 0.95, 0.99), "grasp": (0.9, 0.95, 0.99), "random": (0.95,)}
 
 
 def test_layers_are_counted_of_the_papers_networks():
