@@ -58,7 +58,7 @@ def append(path: Path, text: str) -> None:
     [
         ("lib/experiments/two_four_workflow.py", {"two_four_workflow", "23_train_prune_retrain"}),  # 23 imports it
         ("lib/papers/two_four.yaml", {"claims", "scorecard"}),
-        ("lib/exercises/__init__.py", {path.stem for path in paths.NOTEBOOKS.glob("*.ipynb")}),
+        ("lib/exercises/two_four.py", {path.stem for path in paths.NOTEBOOKS.glob("2*.ipynb")}),
         ("README.md", set()),
     ],
 )

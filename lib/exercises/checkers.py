@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import EllipsisType
 
 import numpy as np
+
+from lib.errors import BadInput
 
 Checker = Callable[[object], str | None]  # the hint, or None when the answer is right
 
@@ -33,3 +36,22 @@ def function(right: Callable, cases: list[tuple], hint: str) -> Checker:
         return None
 
     return checker
+
+
+def checking(exercises: Mapping[str, Checker]) -> Callable[[str, object], None]:
+    """The `check` of these exercises, for a notebook to import."""
+
+    def check(exercise: str, answer: object) -> None:
+        """Say whether an answer is right. An answer of ... (three dots) has not been given yet."""
+        if exercise not in exercises:
+            raise BadInput(f"no exercise {exercise!r}; there are: {', '.join(exercises)}")
+        if isinstance(answer, EllipsisType):
+            print(f"Exercise {exercise}: not answered yet.")
+            return
+        try:
+            hint = exercises[exercise](answer)
+        except Exception as error:  # a student's function may fail in any way; that is an answer too
+            hint = f"your answer failed with {type(error).__name__}: {error}"
+        print(f"Exercise {exercise}: right." if hint is None else f"Exercise {exercise}: not yet. Hint: {hint}")
+
+    return check

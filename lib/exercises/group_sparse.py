@@ -6,7 +6,7 @@ import torch
 
 from lib import pruners
 from lib.evaluation.compression import ratio
-from lib.exercises.checkers import Checker, function, number
+from lib.exercises.checkers import Checker, checking, function, number
 from lib.kernels.block_circulant import circulant, expand
 
 
@@ -95,3 +95,5 @@ EXERCISES: dict[str, Checker] = {
         "0.8 (1 - (1 - n / 100)^3) has to reach 0.5: solve for n and take the next whole number.",
     ),
 }
+
+check = checking(EXERCISES)

@@ -10,7 +10,7 @@ from torch import nn
 from lib import pruners
 from lib.data.offline_rl import normalised
 from lib.evaluation.returns import interquartile_mean
-from lib.exercises.checkers import Checker, function, number
+from lib.exercises.checkers import Checker, checking, function, number
 from lib.training.bcq import BCQSettings
 
 
@@ -63,7 +63,7 @@ EXERCISES: dict[str, Checker] = {
     ),
     "11.4": number(
         _snip(0.1, 10 * 0.3) / _snip(1.0, 0.3),
-        "The gradient of a first layer's weight is proportional to what enters it. What happens to weight times gradient?",
+        "The gradient is proportional to what enters the weight. What becomes of weight times gradient?",
     ),
     "12.1": number(
         100 * (1 - 2 / (2 + 4 + 4)),
@@ -81,3 +81,5 @@ EXERCISES: dict[str, Checker] = {
         tolerance=0.06,
     ),
 }
+
+check = checking(EXERCISES)

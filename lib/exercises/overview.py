@@ -8,7 +8,7 @@ import torch
 
 from lib import pruners
 from lib.evaluation.statistics import interval
-from lib.exercises.checkers import Checker, function, number
+from lib.exercises.checkers import Checker, checking, function, number
 
 
 def _kept(weights: list[float], sparsity: float) -> list[bool]:
@@ -31,3 +31,5 @@ EXERCISES: dict[str, Checker] = {
         tolerance=0.004,
     ),
 }
+
+check = checking(EXERCISES)

@@ -7,7 +7,7 @@ import math
 import torch
 
 from lib.evaluation import architectures, gates
-from lib.exercises.checkers import Checker, function, number
+from lib.exercises.checkers import Checker, checking, function, number
 from lib.pruners import plasticity
 
 
@@ -90,3 +90,5 @@ EXERCISES: dict[str, Checker] = {
         tolerance=0.005,
     ),
 }
+
+check = checking(EXERCISES)

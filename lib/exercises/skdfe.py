@@ -12,7 +12,7 @@ from lib.data.speech.filterbank import RATE, frames
 from lib.evaluation import verification
 from lib.evaluation.speaker import min_dcf, rates
 from lib.evaluation.speaker_costs import all_training
-from lib.exercises.checkers import Checker, function, number
+from lib.exercises.checkers import Checker, checking, function, number
 from lib.kernels import storage
 from lib.models.bifpn import Fusion
 from lib.training.distillation import embedding_mse, label_loss
@@ -107,3 +107,5 @@ EXERCISES: dict[str, Checker] = {
         "The fair rival had as much training: divide by its errors and take 1 away.",
     ),
 }
+
+check = checking(EXERCISES)

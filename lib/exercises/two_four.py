@@ -9,7 +9,7 @@ from scipy import stats
 
 from lib import pruners
 from lib.evaluation.statistics import interval, verdict
-from lib.exercises.checkers import Checker, function, number
+from lib.exercises.checkers import Checker, checking, function, number
 from lib.kernels import int8, products, storage
 from lib.pruners import permutation
 
@@ -117,3 +117,5 @@ EXERCISES: dict[str, Checker] = {
         "How wide is a step when amax is 2.0? How many steps fit into 0.02, rounded? Count both signs and zero.",
     ),
 }
+
+check = checking(EXERCISES)
