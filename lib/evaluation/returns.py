@@ -54,6 +54,7 @@ def kept_return(
     sparsity: float,
     envs: Sequence[str] | None = None,
     quality: str = "expert",
+    scaled: bool | None = None,
 ) -> dict[str, dict[int, float]]:
     """A pruned agent's last return over that of the dense one of the same seed: {"data/env": {seed: ratio}}.
 
@@ -61,12 +62,13 @@ def kept_return(
         runs: one row an evaluation, columns KEYS, step, return, normalised_return.
         envs: the environments that count; None: all.
         quality: of the policy behind the data, as in "recorded-expert".
+        scaled: whether observations are, where runs differ in that (`offline_rl_scaling`).
 
     Raises:
         BadInput: a dense agent that earns nothing, of whose return no share can be kept.
     """
     pruned, dense = _kind(algorithm, pruner, sparsity), _kind(algorithm)
-    both = _pairs(_chosen(runs, envs, quality), pruned, dense, "return")
+    both = _pairs(_chosen(runs, envs, quality, scaled), pruned, dense, "return")
     if (both.other <= 0).any():
         where = "/".join(map(str, both.index[both.other <= 0][0]))
         raise BadInput(f"the dense {algorithm} earns {both.other.min():g} on {where}; compare points with `difference`")
@@ -87,14 +89,11 @@ def difference(
 
     Args:
         against: the other's pruner, at the same sparsity; None: the dense agent.
-        envs, quality: as in `kept_return`.
-        scaled: whether observations are, where runs differ in that (`offline_rl_scaling`).
+        envs, quality, scaled: as in `kept_return`.
     """
     pruned = _kind(algorithm, pruner, sparsity)
     other = _kind(algorithm) if against is None else pruned | {"pruner": against}
-    chosen = _chosen(runs, envs, quality)
-    chosen = chosen if scaled is None else chosen[chosen.scaled == scaled]
-    both = _pairs(chosen, pruned, other, "normalised_return")
+    both = _pairs(_chosen(runs, envs, quality, scaled), pruned, other, "normalised_return")
     return _cells(both.one - both.other)
 
 
@@ -103,14 +102,14 @@ def gain_by_batches(
 ) -> dict[str, dict[int, float]]:
     """What a score of several batches gains over one of a single batch, as `difference`."""
     one = _kind(algorithm, pruner, sparsity)
-    both = _pairs(_chosen(runs, None, quality), one | {"batches": batches}, one, "normalised_return")
+    both = _pairs(_chosen(runs, quality=quality), one | {"batches": batches}, one, "normalised_return")
     return _cells(both.one - both.other)
 
 
 def gain_by_scaling(runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float) -> dict[str, dict[int, float]]:
     """What scaled observations gain over observations as they are, as `difference`."""
     of = _kind(algorithm, pruner, sparsity)
-    sides = [_pairs(runs[runs.scaled == scaled], of, of, "normalised_return").one for scaled in (True, False)]
+    sides = [_pairs(_chosen(runs, scaled=scaled), of, of, "normalised_return").one for scaled in (True, False)]
     return _cells((sides[0] - sides[1]).dropna())
 
 
@@ -119,7 +118,7 @@ def unseen(
 ) -> dict[str, dict[int, float]]:
     """How many observations a pruned network does not see: {"data/env": {seed: number}}."""
     of = _kind(algorithm, pruner, sparsity)
-    return _cells(_pairs(runs[runs.scaled == scaled], of, of, "unseen").one.astype(float))
+    return _cells(_pairs(_chosen(runs, scaled=scaled), of, of, "unseen").one.astype(float))
 
 
 def _kind(algorithm: str, pruner: str = "dense", sparsity: float = 0.0) -> dict:
@@ -127,9 +126,12 @@ def _kind(algorithm: str, pruner: str = "dense", sparsity: float = 0.0) -> dict:
     return {"algorithm": algorithm, "pruner": pruner, "sparsity": sparsity, "batches": 1}
 
 
-def _chosen(runs: pd.DataFrame, envs: Sequence[str] | None, quality: str) -> pd.DataFrame:
+def _chosen(
+    runs: pd.DataFrame, envs: Sequence[str] | None = None, quality: str = "expert", scaled: bool | None = None
+) -> pd.DataFrame:
     runs = runs[runs.data.str.endswith(f"-{quality}")]
-    return runs if envs is None else runs[runs.env.isin(envs)]
+    runs = runs if envs is None else runs[runs.env.isin(envs)]
+    return runs if scaled is None else runs[runs.scaled == scaled]
 
 
 def _pairs(runs: pd.DataFrame, one: Mapping, other: Mapping, column: str) -> pd.DataFrame:

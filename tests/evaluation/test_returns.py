@@ -135,6 +135,9 @@ def test_scaled_observations_are_compared_with_observations_as_they_are():
     assert returns.gain_by_scaling(both, "bc", "snip", 0.95) == {key: {0: 5.0, 1: 5.0, 2: 5.0}}
     assert returns.difference(both, "bc", "snip", 0.95, against="random", scaled=False) == {key: {0: 40.0}}
     assert returns.difference(both, "bc", "snip", 0.95, against="random", scaled=True) == {key: {0: 45.0}}
+    richer = both.assign(**{"return": both["return"] * (1 + (both.scaled & (both.pruner == "snip")))})
+    assert returns.kept_return(richer, "bc", "snip", 0.95, scaled=False) == {key: {0: 0.75, 1: 1.1}}
+    assert returns.kept_return(richer, "bc", "snip", 0.95, scaled=True) == {key: {0: 1.5, 1: 2.2}}
     assert returns.unseen(both, "bc", "random", 0.95, scaled=False) == {key: {0: 4.0}}
     assert returns.unseen(both, "bc", "random", 0.95, scaled=True) == {key: {0: 1.0}}
     assert returns.gain_by_scaling(both[both.scaled], "bc", "snip", 0.95) == {}
