@@ -304,7 +304,7 @@ def test_the_registry_is_in_step_with_data_dvc_and_dvcignore():
     assert f"  nfiles: {sum(len(source.arrays) for source in locked)}\n" in lock
     assert "  cache: false\n" in lock  # no second copy in .dvc/cache, and `dvc status` works without one
     ignored = [line for line in (paths.ROOT / ".dvcignore").read_text().splitlines() if not line.startswith("#")]
-    assert ignored == [*(f"/data/{source.name}" for source in known if not source.locked), "*.part"]
+    assert ignored == [*(f"/data/{source.name}" for source in known if not source.locked), "*.part", "__pycache__"]
 
 
 # What DVC writes of data/toy/{inputs,labels}.npy as above (the last test asks DVC)

@@ -118,10 +118,10 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_rows(tmp_path, runs):
     pd.testing.assert_frame_equal(run(Job(folder=tmp_path)), runs, check_exact=True)
 
 
-def test_what_is_kept_is_a_share_of_the_magnitude_of_the_masked_layers_alone():
+def test_what_is_left_is_a_share_of_the_magnitude_of_the_masked_layers_alone():
     model = small_mobilenet_v2()
     with torch.no_grad():
         model.fc.weight.copy_(torch.arange(640.0).view(10, 64) - 320)
     whole = 320 + 2 * sum(range(320))
-    assert experiment.kept(model, {"fc.weight": model.fc.weight > 0}) == 100 * sum(range(320)) / whole
-    assert experiment.kept(model, {"fc.weight": model.fc.weight <= 320}) == 100
+    assert experiment.magnitude_left(model, {"fc.weight": model.fc.weight > 0}) == 100 * sum(range(320)) / whole
+    assert experiment.magnitude_left(model, {"fc.weight": model.fc.weight <= 320}) == 100
