@@ -1,5 +1,6 @@
 """What must hold for every committed file."""
 
+import hashlib
 import re
 import subprocess
 from pathlib import Path
@@ -44,7 +45,10 @@ def test_verdicts_are_those_of_the_committed_runs(scale: str, tmp_path: Path):
 def test_a_real_run_says_where_it_comes_from(path: Path):
     origin = yaml.safe_load(path.with_suffix(".provenance.yaml").read_text())
     assert origin["experiment"] == path.stem
-    assert {"commit", "source_hash", "versions", "device", "seconds", "configurations"} <= set(origin)
+    assert origin["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert int(origin["configurations"].split()[0]) == sum(len(part["finished"]) for part in origin["parts"])
+    for part in origin["parts"]:
+        assert {"commit", "source_hash", "versions", "device", "processes", "seconds"} <= set(part)
 
 
 def test_readmes_links_lead_somewhere():

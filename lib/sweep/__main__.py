@@ -33,11 +33,16 @@ from lib.sweep.store import Store
 # At the quick scale: the same arithmetic on every x86-64 processor with AVX2, so that results are the same bytes.
 PORTABLE = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
 
+# Memory that was freed is kept, not given back and asked for again a step later: large arrays come back page by page,
+# which took half of a step's time on some machines. glibc reads this when a worker starts.
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2**33)}
+
 LOST = "a worker or the scheduler was killed (out of memory?); what is finished is kept, the same command goes on"
 
 
 def main(words: list[str] | None = None) -> None:
     asked = arguments().parse_args(words)
+    os.environ.update(KEEP_MEMORY)
     warnings.filterwarnings("ignore", r"\d+ tasks ", UserWarning)  # joblib's advice to whoever leaves before the end
     try:
         sweep(asked)
@@ -57,6 +62,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--budget", help="stop cleanly after this time (90s, 25m, 2h) and write what is finished")
     parser.add_argument("--scheduler", help="address of a Dask scheduler; its workers (--nthreads 1) do the runs")
     parser.add_argument("--resume-from", type=Path, help="take the finished configurations of this partial CSV")
+    parser.add_argument("--other-sources", action="store_true", help="with --resume-from: those of other sources too")
     parser.add_argument("--params", type=Path, default=paths.PARAMS, help="settings (default: params.yaml)")
     parser.add_argument("--results", type=Path, default=paths.RESULTS, help="where results go (default: results/)")
     parser.add_argument("--store", type=Path, default=paths.STORE, help="unfinished sweeps (default: .sweep/)")
@@ -70,14 +76,17 @@ def sweep(asked: argparse.Namespace) -> None:
     device = choose_device(asked.device, asked.scale)
     if asked.jobs < 0:
         raise BadInput(f"--jobs {asked.jobs}: expected a number of processes, or 0 for one a core")
+    if asked.other_sources and asked.resume_from is None:
+        raise BadInput("--other-sources says what may be resumed from: it needs --resume-from FILE")
     jobs = asked.jobs or (1 if device == "cuda" else joblib.cpu_count())
     deadline = None if asked.budget is None else time.time() + seconds(asked.budget)
     store = Store(asked.store.resolve() / asked.scale / asked.experiment)
     csv = asked.results / asked.scale / "runs" / f"{asked.experiment}.csv"
 
-    entries = store.finished(list(work.configurations))
+    resumed, earlier = {}, []
     if asked.resume_from is not None:
-        entries = provenance.resume(asked.resume_from, work) | entries
+        resumed, earlier = provenance.resume(asked.resume_from, work, asked.other_sources)
+    entries = store.finished(list(work.configurations)) | resumed
     failed = run_missing(work, store, entries, jobs, device, deadline, asked.scheduler)
     if failed:
         what = failed[0].read_text().rstrip().splitlines()[-1]
@@ -88,7 +97,8 @@ def sweep(asked: argparse.Namespace) -> None:
     write_csv(work.table([row for entry in entries.values() for row in entry["rows"]]), csv)
     complete = len(entries) == len(work.configurations)
     if asked.scale != "quick" or not complete:
-        provenance.write(csv, work, entries, jobs, device, commit)
+        own = {key: entry for key, entry in entries.items() if key not in resumed}
+        provenance.write(csv, work, own, earlier, jobs, device, commit)
     else:
         provenance.beside(csv).unlink(missing_ok=True)
     if complete:

@@ -1,7 +1,7 @@
 """What lies beside a run file that no gate recomputes: where its numbers come from.
 
 `runs/EXPERIMENT.provenance.yaml` names commit, source hash, versions, device and seconds, and which configurations
-are finished, so that another machine can go on from the CSV.
+are finished, so that another machine can go on from the CSV. What was computed elsewhere is a part of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import yaml
 from lib import paths
 from lib.errors import BadInput
 from lib.results import write_text
-from lib.sweep.grid import Grid
+from lib.sweep.grid import Grid, key
 
 
 def beside(csv: Path) -> Path:
@@ -27,56 +27,81 @@ def beside(csv: Path) -> Path:
     return csv.with_suffix(".provenance.yaml")
 
 
-def write(csv: Path, work: Grid, entries: dict[str, dict], jobs: int, device: str, commit: str) -> None:
-    """Describe the run file. Seconds are summed over configurations; several may have run at the same time."""
+def write(
+    csv: Path, work: Grid, own: dict[str, dict], earlier: list[dict], jobs: int, device: str, source: str
+) -> None:
+    """Describe the run file: its parts, each computed by one commit on one kind of machine.
+
+    Args:
+        own: the configurations finished here, {key: entry}.
+        earlier: parts that came from another run file, see `resume`.
+        source: the commit of what runs here.
+    """
     versions = {"python": platform.python_version()} | {name: version(name) for name in ("torch", "numpy", "pandas")}
-    content = {
-        "experiment": work.name,
-        "scale": work.scale,
-        "configurations": f"{len(entries)} of {len(work.configurations)}",
-        "commit": commit,
+    here = {
+        "commit": source,
         "source_hash": work.source_hash,
         "versions": versions,
         "device": describe(device),
         "processes": jobs,
         "threads_a_process": 1,
-        "seconds": round(sum(entry["seconds"] for entry in entries.values())),
+        # summed over configurations; several may have run at the same time
+        "seconds": round(sum(entry["seconds"] for entry in own.values())),
+        "finished": sorted(own),
+    }
+    parts = [*earlier, *([here] if own or not earlier else [])]
+    content = {
+        "experiment": work.name,
+        "scale": work.scale,
+        "configurations": f"{sum(len(part['finished']) for part in parts)} of {len(work.configurations)}",
         "sha256": hashlib.sha256(csv.read_bytes()).hexdigest(),
-        "finished": sorted(entries),
+        "parts": parts,
     }
     write_text(yaml.safe_dump(content, sort_keys=False), beside(csv))
 
 
-def resume(csv: Path, work: Grid) -> dict[str, dict]:
-    """The finished configurations of an earlier, partial run file, as store entries.
+def resume(csv: Path, work: Grid, others: bool = False) -> tuple[dict[str, dict], list[dict]]:
+    """The finished configurations of an earlier, partial run file as store entries, and the parts they came in.
+
+    Args:
+        others: take those computed with other sources too. Their settings must be the same; that these sources would
+            have given the same numbers is the caller's word, and the parts stay apart in the provenance.
 
     Raises:
-        BadInput: the file or its provenance is missing or altered, or it was computed with other sources.
+        BadInput: the file or its provenance is missing or altered, or computed with other sources.
     """
     if not csv.exists() or not beside(csv).exists():
         raise BadInput(f"--resume-from: {csv} and {beside(csv).name} beside it are both needed")
     origin = _read(beside(csv))
     if origin["sha256"] != hashlib.sha256(csv.read_bytes()).hexdigest():
         raise BadInput(f"--resume-from: {csv.name} is not the file that {beside(csv).name} describes")
-    if origin["source_hash"] != work.source_hash:
-        raise BadInput(
-            f"--resume-from: {csv.name} was computed with sources {origin['source_hash'][:12]}, these are "
-            f"{work.source_hash[:12]}; check out commit {origin['commit']} to go on from it"
-        )
     groups = dict(iter(pd.read_csv(csv).groupby(list(work.experiment.KEYS))))
-    entries = {}
-    for key, configuration in work.configurations.items():
-        if key in origin["finished"]:
-            rows = groups[work.identity(configuration)].to_dict("records")
-            seconds = origin["seconds"] / len(origin["finished"])  # the file knows only their sum
-            entries[key] = {"configuration": configuration, "rows": rows, "seconds": seconds}
-    return entries
+    entries, parts = {}, []
+    for part in origin["parts"]:
+        if part["source_hash"] != work.source_hash and not others:
+            raise BadInput(
+                f"--resume-from: {csv.name} was computed with sources {part['source_hash'][:12]}, these are "
+                f"{work.source_hash[:12]}; check out commit {part['commit']} to go on from it, or add --other-sources "
+                "if these compute the same"
+            )
+        used = {}
+        for now, configuration in work.configurations.items():
+            then = key(configuration, part["source_hash"])
+            if then in part["finished"]:
+                rows = groups[work.identity(configuration)].to_dict("records")
+                used[then] = entries[now] = {"configuration": configuration, "rows": rows, "seconds": 0.0}
+        if used:
+            seconds = round(part["seconds"] * len(used) / len(part["finished"]))  # the file knows only their sum
+            parts.append(part | {"seconds": seconds, "finished": sorted(used)})
+    return entries, parts
 
 
 def _read(path: Path) -> dict:
     try:
         origin = yaml.safe_load(path.read_text())
-        missing = {"commit", "source_hash", "seconds", "sha256", "finished"} - set(origin)
+        missing = {"sha256", "parts"} - set(origin)
+        for part in origin["parts"] if not missing else []:
+            missing |= {"commit", "source_hash", "seconds", "finished"} - set(part)
     except (yaml.YAMLError, ValueError, TypeError) as error:
         raise BadInput(f"--resume-from: {path.name} is damaged: {' '.join(str(error).split())}") from error
     if missing:

@@ -19,22 +19,23 @@ def data(sizes, seeds, batch=20, step=0):
     return tuple(torch.stack(part) for part in zip(*parts, strict=True))
 
 
-def trained(sizes, seeds, steps=4):
-    """A stack after some steps of Adam, with its last outputs and gradients."""
+def trained(sizes, seeds, steps=4, rough=False):
+    """A stack after some steps of Adam, with its last outputs and gradients; rough: products in bfloat16."""
     model = MLP(sizes, generators(seeds))
     optimizer = torch.optim.Adam(model.parameters(), 1e-2)
     for step in range(steps):
         inputs, goals = data(sizes, seeds, step=step)
-        outputs = model(inputs)
+        with torch.autocast("cpu", torch.bfloat16, enabled=rough):
+            outputs = model(inputs)
         optimizer.zero_grad()
         (outputs - goals).square().mean((1, 2)).sum().backward()
         optimizer.step()
     return [outputs, *(p.grad for p in model.parameters()), *model.parameters()]
 
 
-@pytest.mark.parametrize("sizes", SIZES)
-def test_forward_gradients_and_adam_are_the_same_bits_in_stacks_of_1_4_and_64(sizes):
-    whole, four, one = (trained(sizes, seeds) for seeds in (SEEDS, SEEDS[8:12], SEEDS[9:10]))
+@pytest.mark.parametrize(("sizes", "rough"), [*((sizes, False) for sizes in SIZES), ((17, 64, 64, 8), True)])
+def test_forward_gradients_and_adam_are_the_same_bits_in_stacks_of_1_4_and_64(sizes, rough):
+    whole, four, one = (trained(sizes, seeds, rough=rough) for seeds in (SEEDS, SEEDS[8:12], SEEDS[9:10]))
     assert all(torch.equal(a[8:12], b) for a, b in zip(whole, four, strict=True))
     assert all(torch.equal(a[9:10], b) for a, b in zip(whole, one, strict=True))
 
@@ -54,6 +55,22 @@ def test_a_run_is_the_plain_network_within_rounding_in_float64(sizes, activation
         # a Linear names weight and bias in the same order as a stacked layer
         for ours, theirs in zip(model.parameters(), alone.parameters(), strict=True):
             torch.testing.assert_close(ours.grad[run], theirs.grad, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_bfloat16_is_near_float32_forwards_and_backwards(sizes):
+    inputs, goals = data(sizes, [3, 4])
+    found = []
+    for rough in (False, True):
+        model = MLP(sizes, generators([3, 4]), "tanh")  # a rounding may open a ReLU
+        with torch.autocast("cpu", torch.bfloat16, enabled=rough):
+            outputs = model(inputs)
+        assert outputs.dtype == (torch.bfloat16 if rough and sizes[-1] > 1 else torch.float32)
+        (outputs - goals).square().mean((1, 2)).sum().backward()
+        assert {parameter.grad.dtype for parameter in model.parameters()} == {torch.float32}
+        found.append([outputs.float(), *(parameter.grad for parameter in model.parameters())])
+    for exact, near in zip(*found, strict=True):
+        assert 0 < (near - exact).norm() < 0.02 * exact.norm()  # roundings are of up to 0.4 %
 
 
 def test_a_layer_is_written_out():

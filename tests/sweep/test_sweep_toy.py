@@ -15,6 +15,7 @@ from joblib.externals.loky.process_executor import TerminatedWorkerError
 from lib.errors import BadInput
 from lib.sweep import __main__ as sweep
 from lib.sweep import provenance
+from lib.sweep.grid import grid, key
 from lib.sweep.store import Store
 
 BAR = re.compile(r"unit/s|s/unit")
@@ -193,7 +194,7 @@ def test_a_budget_stops_in_the_middle_says_so_and_the_same_command_goes_on(toys:
     assert toys.csv().read_text() == "".join(partial)
     about = yaml.safe_load(provenance.beside(toys.csv()).read_text())
     assert about["configurations"] == "2 of 4"
-    assert about["finished"] == sorted(path.stem for path in toys.store().glob("*.json"))
+    assert about["parts"][0]["finished"] == sorted(path.stem for path in toys.store().glob("*.json"))
     first = list(toys.toy.steps)
     assert first[-1] == ("a", 1)  # stopped after the step at which the time was over
     toys.toy.before = lambda name, step: None
@@ -227,33 +228,71 @@ def partial(toys: Sweep, clock: SimpleNamespace) -> Path:
     return away
 
 
+def changed(away: Path, **change) -> None:
+    """Another part than the one that is there; its configurations keep the keys they have under its sources."""
+    about = yaml.safe_load(provenance.beside(away).read_text())
+    about["parts"][0] |= change
+    provenance.beside(away).write_text(yaml.safe_dump(about))
+
+
 def test_a_sweep_goes_on_from_a_partial_csv_on_another_machine(toys: Sweep, clock: SimpleNamespace):
     away = partial(toys, clock)
-    about = yaml.safe_load(provenance.beside(away).read_text())
-    provenance.beside(away).write_text(yaml.safe_dump(about | {"seconds": 7200}))
+    changed(away, seconds=7200, device="another processor")
     assert toys("--resume-from", str(away), scale="real") == 0
     assert toys.toy.steps == [step for step in ALL if step[0] in "ac"]
     assert toys.csv("real").read_text() == TABLE
     about = yaml.safe_load(provenance.beside(toys.csv("real")).read_text())
     assert about["configurations"] == "4 of 4"
-    assert about["seconds"] == 7200  # of all configurations, the two that came from elsewhere too
+    there, here = about["parts"]
+    assert (there["device"], there["seconds"], len(there["finished"])) == ("another processor", 7200, 2)
+    assert (here["device"], here["seconds"] < 7200, len(here["finished"])) == (provenance.describe("cpu"), True, 2)
+
+
+def test_what_other_sources_computed_is_a_part_of_its_own_where_it_is_asked_for(toys: Sweep, clock: SimpleNamespace):
+    away, other = partial(toys, clock), "f" * 64
+    configurations = grid("toy", "real", toys.toy.params).configurations.values()
+    old = [key(configuration, other) for configuration in configurations if configuration["name"] in "bd"]
+    changed(away, source_hash=other, commit="abc123", finished=sorted(old))
+    assert toys("--resume-from", str(away), "--other-sources", scale="real") == 0
+    assert toys.toy.steps == [step for step in ALL if step[0] in "ac"]
+    assert toys.csv("real").read_text() == TABLE
+    there, here = yaml.safe_load(provenance.beside(toys.csv("real")).read_text())["parts"]
+    assert (there["commit"], there["source_hash"], there["finished"]) == ("abc123", other, sorted(old))
+    assert here["source_hash"] != other
+    # and from that file again: nothing is left to do, both parts are still told apart
+    toys.csv("real").replace(away)
+    provenance.beside(toys.csv("real")).replace(provenance.beside(away))
+    toys.toy.steps.clear()
+    assert toys("--resume-from", str(away), "--other-sources", scale="real") == 0
+    assert toys.toy.steps == []
+    assert yaml.safe_load(provenance.beside(toys.csv("real")).read_text())["parts"] == [there, here]
+
+
+def test_other_sources_with_other_settings_are_computed_anew(toys: Sweep, clock: SimpleNamespace):
+    away = partial(toys, clock)
+    changed(away, source_hash="f" * 64)  # under which the finished keys are of no configuration there is
+    assert toys("--resume-from", str(away), "--other-sources", scale="real") == 0
+    assert toys.toy.steps == ALL
+    assert len(yaml.safe_load(provenance.beside(toys.csv("real")).read_text())["parts"]) == 1
+
+
+def test_other_sources_are_of_a_file_to_go_on_from(toys: Sweep):
+    assert toys("--other-sources", scale="real") == 2
+    assert toys.err == ("lib.sweep: --other-sources says what may be resumed from: it needs --resume-from FILE")
 
 
 def test_provenance_says_where_numbers_come_from(toys: Sweep):
     toys(scale="real")
     about = yaml.safe_load(provenance.beside(toys.csv("real")).read_text())
-    assert (about["experiment"], about["scale"], about["source_hash"]) == ("toy", "real", "0123456789abcdef" * 4)
-    assert set(about) == {
-        "experiment", "scale", "configurations", "commit", "source_hash", "versions", "device", "processes",
-        "threads_a_process", "seconds", "sha256", "finished",
+    assert (about["experiment"], about["scale"], about["configurations"]) == ("toy", "real", "4 of 4")
+    assert set(about) == {"experiment", "scale", "configurations", "sha256", "parts"}
+    (part,) = about["parts"]
+    assert set(part) == {
+        "commit", "source_hash", "versions", "device", "processes", "threads_a_process", "seconds", "finished",
     }  # fmt: skip
-    assert set(about["versions"]) >= {"python", "torch", "numpy"}
-    assert (about["processes"], len(about["finished"])) == (1, 4)
-
-
-def changed(away: Path, **change) -> None:
-    about = yaml.safe_load(provenance.beside(away).read_text())
-    provenance.beside(away).write_text(yaml.safe_dump(about | change))
+    assert part["source_hash"] == "0123456789abcdef" * 4
+    assert set(part["versions"]) >= {"python", "torch", "numpy"}
+    assert (part["processes"], len(part["finished"])) == (1, 4)
 
 
 REFUSED = {
@@ -263,9 +302,10 @@ REFUSED = {
     "another csv": (lambda away: away.write_text(TABLE), "is not the file that toy.provenance.yaml describes"),
     "no yaml": (lambda away: provenance.beside(away).write_text("a: [\nb"), "toy.provenance.yaml is damaged"),
     "no mapping": (lambda away: provenance.beside(away).write_text(""), "toy.provenance.yaml is damaged"),
+    "all lost": (lambda away: provenance.beside(away).write_text("source_hash: x\n"), "it lacks parts, sha256"),
     "a part lost": (
-        lambda away: provenance.beside(away).write_text("source_hash: x\n"),
-        "it lacks commit, finished, seconds, sha256",
+        lambda away: provenance.beside(away).write_text("sha256: x\nparts: [source_hash: y]\n"),
+        "it lacks commit, finished, seconds",
     ),
 }
 

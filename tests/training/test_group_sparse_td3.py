@@ -55,15 +55,17 @@ def equal(one, run, other, place):
 # Algorithm 1
 
 
-def test_blocks_are_held_until_the_shift_then_single_weights_are_pruned_further():
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_blocks_are_held_until_the_shift_then_single_weights_are_pruned_further(precision):
     history = []
 
     def look(trainer):
         history.append((trainer.steps, float(trainer.course.sparsity[0]), int(trainer.course.phase[0]), actor(trainer)))
 
-    trained(every_step=look)
+    trained(every_step=look, settings=replace(SMALL, precision=precision))
     for step, sparsity, phase, weight in history:
         assert phase == (sparsity >= 0.5)
+        assert weight.dtype == torch.float32
         assert float((weight == 0).float().mean()) == sparsity
         assert abs(sparsity - RAMP.target(step)) <= 1 / 32  # of 16 coefficients
         if not phase:
@@ -106,6 +108,17 @@ def test_without_blocks_or_a_first_phase_it_is_pruning_of_single_weights(without
     assert torch.equal(trainer.replay.rows[:, :9], other.replay.rows[:, :9])
     assert gs.tables(trainer.agent.networks) == {}
     assert trainer.course.sparsity[0] == round(64 * RAMP.target(20)) / 64
+
+
+def test_in_bfloat16_the_layer_with_blocks_multiplies_in_bfloat16():
+    trainer, seen = begun(settings=replace(SMALL, precision="bfloat16")), []
+    layer = trainer.agent.networks["actor"].layers[1]
+    layer.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    td3.train(trainer, SMALL.random_steps)  # nothing is learned before
+    seen.clear()
+    td3.train(trainer, SMALL.random_steps + 8)  # the actor learns every second step
+    assert seen.count(torch.bfloat16) == 4
+    assert set(seen) == {torch.bfloat16, torch.float32}  # an action in the environment is chosen in float32
 
 
 def test_dense_training_is_td3s_own():
