@@ -46,13 +46,14 @@ class StackedLinear(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """[run, batch, in] -> [run, batch, out]."""
-        if self.weight.shape[1] == 1:  # BLAS sums such a product in another order for one run than for several
-            return (inputs * self.weight).sum(2, keepdim=True) + self.bias.unsqueeze(1)
+        weight, bias = self.weight, self.bias.unsqueeze(1)  # of blocks or a mask a weight is made anew at each mention
+        if weight.shape[1] == 1:  # BLAS sums such a product in another order for one run than for several
+            return (inputs * weight).sum(2, keepdim=True) + bias
         if inputs.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
             # examples as columns: a transposed weight or its gradient would be copied, inputs are smaller
-            columns = torch.bmm(self.weight, inputs.transpose(1, 2))
-            return columns.transpose(1, 2) + self.bias.unsqueeze(1).to(columns.dtype)
-        return torch.baddbmm(self.bias.unsqueeze(1), inputs, self.weight.transpose(1, 2))
+            columns = torch.bmm(weight, inputs.transpose(1, 2))
+            return columns.transpose(1, 2) + bias.to(columns.dtype)
+        return torch.baddbmm(bias, inputs, weight.transpose(1, 2))
 
 
 class Bounded(nn.Module):
