@@ -34,6 +34,7 @@ class KeptAdam:
         if self.masked:
             self.kept = nn.Parameter(self._gathered(self.masked))
             groups.append(self.kept)
+        self.always, self.seen = capturable, None  # a CUDA graph replays what it was recorded with
         # foreach: torch's fused Adam rounds by an element's place in memory, so a run would depend on its stack
         self.adam = torch.optim.Adam(groups, learning_rate, foreach=True, capturable=capturable)
 
@@ -46,13 +47,15 @@ class KeptAdam:
     def step(self) -> None:
         """One step on the gradients that the parameters hold."""
         if self.masked:
-            self.kept.copy_(self._gathered(self.masked))  # the parameters are the truth, they may have been loaded
+            if self.always or self.seen != self._versions():  # the parameters are the truth, they may have been loaded
+                self.kept.copy_(self._gathered(self.masked))
             self.kept.grad = self._gathered([parameter.grad for parameter in self.masked])
         self.adam.step()
         if self.masked:
             parts = self.kept.split([len(place) for place in self.places])
             for parameter, place, part in zip(self.masked, self.places, parts, strict=True):
                 parameter.view(-1).index_copy_(0, place, part)
+            self.seen = self._versions()
 
     def state_dict(self) -> dict:
         """What Adam remembers; the weights themselves are the parameters'."""
@@ -61,6 +64,10 @@ class KeptAdam:
     def load_state_dict(self, content: dict) -> None:
         """Go on from where `state_dict` was called, with the same masks."""
         self.adam.load_state_dict(content)
+
+    def _versions(self) -> list[int]:
+        """What torch counts up whenever somebody writes to a parameter in place."""
+        return [parameter._version for parameter in self.masked]
 
     def _gathered(self, tensors: Sequence[Tensor]) -> Tensor:
         with torch.no_grad():

@@ -65,6 +65,21 @@ def test_it_goes_on_where_it_was():
     assert all(torch.equal(a, b) for a, b in zip(trained(again, others, None, 2), whole, strict=True))
 
 
+def test_weights_that_somebody_else_sets_between_two_steps_are_where_it_goes_on():
+    parameters, masks = setting()
+    optimizer = KeptAdam(parameters, masks, 0.01)
+    trained(optimizer, parameters, None, 2)
+    with torch.no_grad():
+        for parameter in parameters:
+            parameter.copy_(masks.get(parameter, torch.tensor(True)) * 5.0)
+    trained(optimizer, parameters, None, 1)
+    kept = torch.cat(
+        [parameter[masks.get(parameter, torch.ones_like(parameter, dtype=torch.bool))] for parameter in parameters]
+    )
+    assert (kept - 5).abs().max() < 0.02
+    assert all((parameter[~mask] == 0).all() for parameter, mask in masks.items())
+
+
 def test_without_masks_it_is_adam():
     parameters, _ = setting()
     rivals, _ = setting()
