@@ -21,8 +21,8 @@ POINTS = 1.0  # accuracy in percent of 500 test digits: five of them may fall on
 # columns that follow the weights, and how far they may be off; all others are the same everywhere
 CLOSE = {"accuracy": POINTS, "return": 1.0, "normalised_return": 0.1, "sparsity": 1e-6, "kept": 0.1}
 CLOSE |= {"eer": 3.0, "eer_cosine": 3.0, "min_dcf": 0.1}  # eer in percent of 2,160 trials of one speaker
-# MKL chooses its kernels by the maker, whatever PORTABLE says, so an Intel Xeon rounds sums in another order, and of
-# training, chaotic as it is, little but the outline stays the same.
+# The libraries under torch choose kernels by the processor, whatever PORTABLE says (MKL by its maker), so an
+# Intel Xeon rounds sums in another order, and of training, chaotic as it is, little but the outline stays the same.
 COMPUTED_ON = "AuthenticAMD"
 CHEAP = {
     "gst_bc": {"shift": 0.5},
