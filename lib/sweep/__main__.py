@@ -34,7 +34,7 @@ from lib.sweep.store import Store
 PORTABLE = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
 
 # Memory that was freed is kept, not given back and asked for again a step later: large arrays come back page by page,
-# which took half of a step's time on some machines. glibc reads this when a worker starts.
+# which took a third of a step's time on one machine. glibc reads this when a worker starts.
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2**33)}
 
 LOST = "a worker or the scheduler was killed (out of memory?); what is finished is kept, the same command goes on"
