@@ -33,9 +33,6 @@ VOLATILE = [
     "cell.metadata.execution",
 ]
 
-# The kernel is reached through files instead of ports: nobody else on the machine can listen, and it does not warn.
-LOCAL = Config({"KernelManager": {"transport": "ipc"}})
-
 
 def main(words: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m lib.notebook", description=__doc__)
@@ -84,6 +81,9 @@ def execute(name: str, parameters: dict, target: Path, folder: Path = paths.NOTE
     if unknown:
         raise BadInput(f"{source.name} has no parameter {unknown[0]!r}; it has: {', '.join(known)}")
     with tempfile.TemporaryDirectory() as temporary:
+        # the kernel is reached through files instead of ports: nobody else on the machine can listen, it does not warn,
+        # and two that start at the same moment do not take the same
+        local = {"transport": "ipc", "connection_file": str(Path(temporary) / "kernel.json")}
         draft = Path(temporary) / source.name
         try:
             papermill.execute_notebook(
@@ -93,7 +93,7 @@ def execute(name: str, parameters: dict, target: Path, folder: Path = paths.NOTE
                 cwd=str(folder),
                 kernel_name="python3",
                 progress_bar=sys.stderr.isatty(),
-                config=LOCAL,
+                config=Config({"KernelManager": local}),
             )
         except PapermillExecutionError as error:
             where = f"cell {error.exec_count}" if error.exec_count else "a cell"

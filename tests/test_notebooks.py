@@ -4,6 +4,7 @@ import importlib
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import nbformat
@@ -75,6 +76,9 @@ EXAMPLE = [
 ]
 
 
+ADDRESS = "from ipykernel import get_connection_info\nprint(get_connection_info(unpack=True)['ip'])"
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     cells = [nbformat.v4.new_code_cell(cell) for cell in EXAMPLE]
@@ -100,6 +104,19 @@ def test_two_executions_give_the_same_bytes_figures_too(folder: Path):
 def test_without_out_a_notebook_writes_nothing(folder: Path):
     notebook.execute("example", {}, folder / "kept" / "example.ipynb", folder)
     assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == ["example.ipynb", "example.ipynb"]
+
+
+def test_each_execution_has_an_address_of_its_own_for_its_kernel(folder: Path):
+    """Two that start at the same moment would talk to one another's kernels."""
+    example = nbformat.read(folder / "example.ipynb", as_version=4)
+    example.cells[3].source = ADDRESS
+    nbformat.write(example, folder / "example.ipynb")
+    found = []
+    for name in ("a", "b"):
+        notebook.execute("example", {}, folder / name / "example.ipynb", folder)
+        found.append(nbformat.read(folder / name / "example.ipynb", as_version=4).cells[-1].outputs[0].text)
+    assert all(address.startswith(tempfile.gettempdir()) for address in found)
+    assert found[0] != found[1]
 
 
 def test_an_unknown_parameter_is_refused(folder: Path):

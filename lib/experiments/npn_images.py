@@ -1,12 +1,12 @@
 """Plasticity on images (paper 4, tables 1 to 3, figures 4 and 5): sparsify a network, expand one, and the fair rivals.
 
-One configuration is one network, one data set and one seed, trained in all directions of `lib.training.directions`:
+One configuration is one network, one data set, one seed and one direction of `lib.training.directions`:
 LeNet-5 on MNIST (table 1), AlexNet on CIFAR-10 and CIFAR-100 (tables 2 and 3), a small LeNet on digits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,10 +17,10 @@ from lib.jobs import Job
 from lib.models.alexnet import alexnet
 from lib.models.lenet import lenet5, small_lenet
 from lib.settings import refuse_unknown
-from lib.training.directions import COLUMNS, INDEX, KEYS, Directions, train_directions, units
+from lib.training.directions import COLUMNS, INDEX, KEYS, Directions, needs, train_direction, units
 from lib.training.examples import Examples
 
-__all__ = ["COLUMNS", "INDEX", "KEYS", "Settings", "configurations", "run", "units"]
+__all__ = ["COLUMNS", "INDEX", "KEYS", "Settings", "configurations", "needs", "run", "units"]
 
 LENET = ("conv1", "conv2", "fc1", "fc2")  # output channels of convolutions, inputs of the others
 ALEXNET = (*(f"conv{number}" for number in range(1, 6)), "fc1", "fc2", "fc3")
@@ -49,12 +49,13 @@ class Settings:
 
 
 def configurations(settings: Settings) -> list[dict]:
-    """The grid: a seed of a task each, with everything `run` needs."""
+    """The grid: a direction and seed of a task each, with everything `run` needs."""
     return [one for task in settings.tasks for one in task.directions.configurations(task.data, task.network)]
 
 
-def run(configuration: dict, job: Job) -> list[dict]:
-    """Train one seed in all directions; one row a direction and kept epoch."""
+def run(configuration: dict, job: Job, needed: Sequence[dict]) -> list[dict]:
+    """Train one seed in one direction; one row a kept epoch."""
     data = vision.load(configuration["data"])
     build, layers = NETWORKS[configuration["network"]]
-    return train_directions(configuration, partial(build, data.classes), layers, Examples.of(data, job.device), job)
+    examples = Examples.of(data, job.device)
+    return train_direction(configuration, partial(build, data.classes), layers, examples, job, needed)

@@ -1,18 +1,20 @@
 """Plasticity on the two moons (paper 4, section 6.1, figure 3): sparsify a network, expand one, and the fair rivals.
 
-One configuration is one seed, trained in all directions of `lib.training.directions`. The whole network is
+One configuration is one seed and one direction of `lib.training.directions`. The whole network is
 2-100 (fixed)-80-2; the expansion starts with 3 and 3 gates open.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lib.data import vision
 from lib.jobs import Job
 from lib.models.plain import moons_mlp
-from lib.training.directions import COLUMNS, INDEX, KEYS, Directions, train_directions, units
+from lib.training.directions import COLUMNS, INDEX, KEYS, Directions, needs, train_direction, units
 from lib.training.examples import Examples
 
-__all__ = ["COLUMNS", "INDEX", "KEYS", "Settings", "configurations", "run", "units"]
+__all__ = ["COLUMNS", "INDEX", "KEYS", "Settings", "configurations", "needs", "run", "units"]
 
 DATA, NETWORK = "moons", "moons_mlp"
 GATED = ("fc1", "fc2")  # on the inputs of these: the 100 features and the 80 neurons
@@ -21,11 +23,11 @@ Settings = Directions
 
 
 def configurations(settings: Settings) -> list[dict]:
-    """The grid: a seed each, with everything `run` needs."""
+    """The grid: a direction and seed each, with everything `run` needs."""
     return settings.configurations(DATA, NETWORK)
 
 
-def run(configuration: dict, job: Job) -> list[dict]:
-    """Train one seed in all directions; one row a direction and kept epoch."""
+def run(configuration: dict, job: Job, needed: Sequence[dict]) -> list[dict]:
+    """Train one seed in one direction; one row a kept epoch."""
     examples = Examples.of(vision.load(DATA), job.device)
-    return train_directions(configuration, moons_mlp, GATED, examples, job)
+    return train_direction(configuration, moons_mlp, GATED, examples, job, needed)

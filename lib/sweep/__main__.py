@@ -120,7 +120,10 @@ def run_missing(
     deadline: float | None,
     scheduler: str | None,
 ) -> list[Path]:
-    """Run the configurations that have no entry yet, add theirs, and return the tracebacks of those that failed."""
+    """Run the configurations that have no entry yet, add theirs, and return the tracebacks of those that failed.
+
+    What needs another's rows comes after all that is ready now; where that one failed or was stopped, it stays missing.
+    """
     missing = {key: c for key, c in work.configurations.items() if key not in entries}
     how = {
         "experiment": work.name,
@@ -134,20 +137,25 @@ def run_missing(
     failed: list[Path] = []
     units = {key: work.experiment.units(c) for key, c in work.configurations.items()}
     with backend(scheduler, jobs), Bar(units, store.folder, set(entries)) as bar:
-        calls = (joblib.delayed(call)(key, c, **how) for key, c in missing.items())
-        for key, outcome in joblib.Parallel(return_as="generator_unordered", batch_size=1)(calls):
-            if outcome["status"] == "finished":
-                store.add(key, missing[key], outcome["rows"], outcome["seconds"])
-                entries[key] = {"configuration": missing[key], "rows": outcome["rows"], "seconds": outcome["seconds"]}
-                bar.finished.add(key)
-            elif outcome["status"] == "failed":
-                failed.append(store.keep_traceback(key, missing[key], outcome["traceback"]))
+        tried: set[str] = set()
+        while ready := {key: rows for key in missing.keys() - tried if (rows := work.needed(key, entries)) is not None}:
+            tried |= ready.keys()
+            calls = (joblib.delayed(call)(key, c, ready[key], **how) for key, c in missing.items() if key in ready)
+            for key, outcome in joblib.Parallel(return_as="generator_unordered", batch_size=1)(calls):
+                if outcome["status"] == "finished":
+                    rows, seconds = outcome["rows"], outcome["seconds"]
+                    store.add(key, missing[key], rows, seconds)
+                    entries[key] = {"configuration": missing[key], "rows": rows, "seconds": seconds}
+                    bar.finished.add(key)
+                elif outcome["status"] == "failed":
+                    failed.append(store.keep_traceback(key, missing[key], outcome["traceback"]))
     return failed
 
 
 def call(
     key: str,
     configuration: dict,
+    needed: list[dict],
     experiment: str,
     source_hash: str,
     environment: dict[str, str],
@@ -159,7 +167,7 @@ def call(
     """What a worker does. Its folder is told from the root: one on another machine uses its own checkout."""
     checkpoints = Path(os.path.normpath(paths.ROOT / folder)) / key
     job = Job(device, checkpoints, deadline, owner=owner)
-    outcome = run_one(experiment, configuration, job, source_hash, environment)
+    outcome = run_one(experiment, configuration, job, source_hash, environment, needed)
     if job.orphan():
         os._exit(1)  # its memory is needed by the sweep that goes on, and nobody hears anything else it could raise
     if owner is None and outcome["status"] == "finished":  # the store, perhaps on another machine, cannot clear them up

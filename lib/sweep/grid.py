@@ -11,8 +11,8 @@ import pkgutil
 import threading
 import time
 import traceback
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 
@@ -36,8 +36,10 @@ class Grid:
     Attributes:
         experiment: the module in lib/experiments. It offers Settings, configurations(settings), units(configuration),
             run(configuration, job), and the names KEYS (which values of a configuration tell its rows from others'),
-            INDEX (which columns tell a row from others) and COLUMNS.
+            INDEX (which columns tell a row from others) and COLUMNS. It may offer needs(configuration), another
+            configuration of the grid, or None; then run is also given that one's rows, or none.
         configurations: {key: configuration}.
+        needs: {key: key of the configuration whose rows it needs}, of those that need any.
         source_hash: over every file the experiment imports.
     """
 
@@ -46,10 +48,15 @@ class Grid:
     experiment: ModuleType
     configurations: dict[str, dict]
     source_hash: str
+    needs: dict[str, str] = field(default_factory=dict)
 
     def identity(self, values: dict) -> tuple:
         """What tells this configuration's (or this row's) configuration from the others."""
         return tuple(values[name] for name in self.experiment.KEYS)
+
+    def needed(self, key: str, entries: Mapping[str, Mapping]) -> list[dict] | None:
+        """The rows that a configuration needs: none, or another's; None while that one has no entry."""
+        return entries.get(self.needs[key], {"rows": None})["rows"] if key in self.needs else []
 
     def table(self, rows: list[dict]) -> pd.DataFrame:
         """Rows in the experiment's columns, sorted by its index."""
@@ -74,7 +81,11 @@ def grid(name: str, scale: str, params: Path = paths.PARAMS) -> Grid:
     chosen = settings.build(experiment.Settings, settings.read(name, scale, params), f"{scale}.{name}")
     source_hash = imported_hash(name)
     configurations = {key(c, source_hash): c for c in experiment.configurations(chosen)}
-    laid = Grid(name, scale, experiment, configurations, source_hash)
+    of = getattr(experiment, "needs", lambda configuration: None)
+    needs = {one: key(needed, source_hash) for one, c in configurations.items() if (needed := of(c)) is not None}
+    laid = Grid(name, scale, experiment, configurations, source_hash, needs)
+    if not configurations.keys() >= set(needs.values()):
+        raise BadInput(f"{scale}.{name}: a configuration needs another that is not in the grid")
     if len({laid.identity(c) for c in configurations.values()}) < len(experiment.configurations(chosen)):
         raise BadInput(f"{scale}.{name}: two configurations share the same {', '.join(experiment.KEYS)}")
     return laid
@@ -98,6 +109,7 @@ def run_one(
     job: Job,
     source_hash: str | None = None,
     environment: Mapping[str, str] = MappingProxyType({}),
+    needed: Sequence[dict] = (),
 ) -> dict:
     """One configuration, in a worker: {status: finished | stopped | failed, rows, seconds, traceback}.
 
@@ -107,6 +119,7 @@ def run_one(
     Args:
         source_hash: what the worker must compute with; None: whatever it has.
         environment: variables that say how torch computes.
+        needed: rows of the configuration that this one needs, for an experiment whose configurations need others.
     """
     with ALONE:
         started = time.monotonic()
@@ -116,7 +129,9 @@ def run_one(
             prepare(environment)
             if source_hash is not None and source_hash != imported_hash(experiment):
                 raise BadInput("the sources have changed, or this worker has other ones: start it anew from the same")
-            outcome["rows"] = importlib.import_module(f"lib.experiments.{experiment}").run(configuration, job)
+            module = importlib.import_module(f"lib.experiments.{experiment}")
+            given = (needed,) if hasattr(module, "needs") else ()
+            outcome["rows"] = module.run(configuration, job, *given)
         except Stopped:
             outcome["status"] = "stopped"
         except Exception:  # reported in full by the sweep; the other configurations go on

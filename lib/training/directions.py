@@ -8,8 +8,10 @@
 
 All have the same seed and are trained for the same number of epochs in all. Dense starts its optimizer anew after
 stage 1, as magnitude has to. Expand holds out a part of the training examples as its validation split; the others have
-none. A final size is the number of units that are live: where sparsify leaves a gate open whose other end is closed,
-its rivals do without that unit.
+none. A final size is the number of units that are live (column architecture_live): where sparsify leaves a gate open
+whose other end is closed, its rivals do without that unit.
+
+One configuration is one direction of one seed. Magnitude and fresh need sparsify's rows, and are trained after it.
 """
 
 from __future__ import annotations
@@ -29,12 +31,14 @@ from lib.training.examples import Examples
 from lib.training.plasticity import Plasticity, train
 from lib.training.supervised import seed_of
 
-KEYS = ("data", "network", "seed")
-INDEX = ("data", "network", "direction", "seed", "epoch")
+KEYS = ("data", "network", "direction", "seed")
+INDEX = (*KEYS, "epoch")
 COLUMNS = (
     "data", "network", "direction", "stage", "seed", "epoch", "k", "accuracy", "regularised_loss", "architecture",
-    "parameters", "parameters_live", "flops",
+    "architecture_live", "parameters", "parameters_live", "flops",
 )  # fmt: skip
+DIRECTIONS = ("sparsify", "expand", "dense", "magnitude", "fresh")
+CUT = ("magnitude", "fresh")  # to the sizes that sparsify ends with
 
 
 @dataclass(frozen=True)
@@ -61,56 +65,71 @@ class Directions:
             raise BadInput("expand must be true in the settings of expand and false in those of sparsify")
 
     def configurations(self, data: str, network: str) -> list[dict]:
-        """One a seed, with everything `train_directions` needs."""
-        shared = {"data": data, "network": network} | asdict(self)
-        del shared["seeds"]
-        return [shared | {"seed": seed} for seed in self.seeds]
+        """One a direction and seed, with everything `train_direction` needs; sparsify before its rivals."""
+        found = []
+        for direction in DIRECTIONS:
+            grows = direction == "expand"
+            training = asdict(self.expand if grows else self.sparsify)
+            one = {"data": data, "network": network, "direction": direction, "every": self.every}
+            one |= {"start": self.start if grows else (), "training": training}
+            found += [one | {"seed": seed} for seed in self.seeds]
+        return found
 
 
 def units(configuration: dict) -> int:
     """Epochs of training in one configuration, at most."""
-    first, *later = configuration["sparsify"]["epochs"]
-    return sum(configuration["expand"]["epochs"]) + 3 * first + 4 * sum(later)
+    return sum(configuration["training"]["epochs"])
 
 
-def train_directions(
-    configuration: dict, build: Callable[[], nn.Module], layers: Sequence[str], examples: Examples, job: Job
+def needs(configuration: dict) -> dict | None:
+    """The configuration whose rows must be there first; None: none."""
+    return configuration | {"direction": "sparsify"} if configuration["direction"] in CUT else None
+
+
+def train_direction(
+    configuration: dict,
+    build: Callable[[], nn.Module],
+    layers: Sequence[str],
+    examples: Examples,
+    job: Job,
+    needed: Sequence[Mapping] = (),
 ) -> list[dict]:
-    """Train one seed in all directions; one row a direction and kept epoch, columns COLUMNS.
+    """Train one seed in one direction; one row a kept epoch, columns COLUMNS.
 
     Args:
         configuration: one of `Directions.configurations`.
         build: makes the whole network, untrained.
         layers: those that get gates, see `plasticity.gated`.
+        needed: the rows of the configuration that `needs` names.
     """
-    seed = configuration["seed"]
-    sparsify, expand = Plasticity(**configuration["sparsify"]), Plasticity(**configuration["expand"])
-    first, later = sparsify.epochs[0], sum(sparsify.epochs[1:])
+    direction, seed = configuration["direction"], configuration["seed"]
+    training = Plasticity(**configuration["training"])
+    first, later = training.epochs[0], sum(training.epochs[1:])
     sessions = Sessions({name: configuration[name] for name in KEYS}, examples, configuration["every"], job)
+    if direction in CUT:
+        counts = live_units(max(needed, key=lambda row: row["epoch"])["architecture_live"], layers)
 
-    def gated(network: nn.Module, k: float, start: Sequence[int | Tensor] | None = None) -> nn.Module:
-        return plasticity.gated(network, layers, k=k, start=start, seed=seed_of(seed, 1))
+    def gated(network: nn.Module, start: Sequence[int | Tensor] | None = None) -> nn.Module:
+        return plasticity.gated(network, layers, k=training.k, start=start, seed=seed_of(seed, 1))
 
-    torch.manual_seed(seed_of(seed))
+    torch.manual_seed(seed_of(seed, 2) if direction == "fresh" else seed_of(seed))
     network = build()
-    sparse = gated(network, sparsify.k)
-    sessions.train("sparsify", sparse, sparsify)
-    sessions.train("expand", gated(network, expand.k, configuration["start"]), expand)
-    counts = live_units(sparse, layers)
-
-    dense = gated(network, sparsify.k)
-    sessions.train("dense", dense, replace(sparsify, epochs=(first, 0, 0)))
-    rest = replace(sparsify, epochs=(0, 0, later))
-    plain = plasticity.harden(dense)  # all gates are exactly 1: its weights as they are
-    sessions.train("dense", dense, rest, number=1, before=first)
-    small, kept = cut(plain, layers, largest(plain, layers, counts))
-    sessions.train("magnitude", gated(small, sparsify.k, kept), rest, number=1, before=first)
-    torch.manual_seed(seed_of(seed, 2))
-    small, kept = cut(other := build(), layers, largest(other, layers, counts))
-    for module in small.modules():  # a layer's initial weights depend on its size, so they are drawn anew
-        if isinstance(module, (nn.Linear, nn.Conv2d)) and module.weight.requires_grad:
-            module.reset_parameters()
-    sessions.train("fresh", gated(small, sparsify.k, kept), replace(sparsify, epochs=(first + later, 0, 0)))
+    if direction in ("sparsify", "expand"):
+        sessions.train(direction, gated(network, configuration["start"] or None), training)
+    elif direction == "fresh":
+        small, kept = cut(network, layers, largest(network, layers, counts))
+        for module in small.modules():  # a layer's initial weights depend on its size, so they are drawn anew
+            if isinstance(module, (nn.Linear, nn.Conv2d)) and module.weight.requires_grad:
+                module.reset_parameters()
+        sessions.train(direction, gated(small, kept), replace(training, epochs=(first + later, 0, 0)))
+    else:
+        model, rest = gated(network), replace(training, epochs=(0, 0, later))
+        sessions.train(direction, model, replace(training, epochs=(first, 0, 0)))
+        if direction == "magnitude":
+            sessions.rows.clear()  # so far it is dense
+            plain = plasticity.harden(model)  # all gates are exactly 1: its weights as they are
+            model = gated(*cut(plain, layers, largest(plain, layers, counts)))
+        sessions.train(direction, model, rest, number=1, before=first)
     return sessions.rows
 
 
@@ -148,11 +167,10 @@ class Sessions:
                 self.rows.append({name: found[name] for name in dict.fromkeys((*self.key, *COLUMNS))})
 
 
-def live_units(model: nn.Module, layers: Sequence[str]) -> list[int]:
-    """How many units of each gated layer are live: those that `plasticity.harden` keeps."""
-    found = plasticity.trace(model)
-    ends = plasticity.live(found)
-    return [int(ends[name][found[name].inputs is None].sum()) for name in layers]
+def live_units(architecture: str, layers: Sequence[str]) -> list[int]:
+    """The units of each gated layer, from an architecture as `plasticity.architecture` writes it."""
+    numbers = [int(number) for number in architecture.split("-")]
+    return numbers if len(numbers) == len(layers) else numbers[1:-1]  # an MLP's inputs and outputs have no gates
 
 
 def largest(network: nn.Module, layers: Sequence[str], counts: Sequence[int]) -> list[Tensor]:

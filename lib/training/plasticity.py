@@ -105,10 +105,10 @@ def train(
 
     Returns:
         One row an epoch: epoch (from 1), stage, k, accuracy (test, percent, gates by their test-time rule),
-        regularised_loss (equation 8, mean over the epoch's batches as drawn), architecture, parameters,
-        parameters_live, flops (see `plasticity.sizes`), validation_loss (regularised, None where it is not needed),
-        woken (units woken after this epoch; none after the stage's last, which would not train them with their gates),
-        ended (the expansion ends here).
+        regularised_loss (equation 8, mean over the epoch's batches as drawn), architecture, architecture_live,
+        parameters, parameters_live, flops (see `plasticity.architecture` and `sizes`), validation_loss (regularised,
+        None where it is not needed), woken (units woken after this epoch; none after the stage's last, which would not
+        train them with their gates), ended (the expansion ends here).
 
     Raises:
         BadInput: lambdas that do not fit the gated layers, gates of another estimator, an expansion without dormant
@@ -156,6 +156,7 @@ def train(
         row |= {"accuracy": accuracy(model, examples, settings.precision)}
         if not (settled and measured):  # settled gates do not move
             measured = {"architecture": plasticity.architecture(layers), **plasticity.sizes(layers)}
+            measured["architecture_live"] = plasticity.architecture(layers, only_live=True)
         row |= measured | {"validation_loss": None, "woken": 0, "ended": False}
         if settings.expand and stage == 2:
             row["validation_loss"] = _validation_loss(model, held[1], settings, rates)

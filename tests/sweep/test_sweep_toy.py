@@ -215,6 +215,61 @@ def test_a_budget_is_a_number_and_a_unit(budget: str, expected: float):
     assert sweep.seconds(budget) == expected
 
 
+@pytest.fixture
+def given(toys: Sweep, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[dict]]:
+    """d and b need a's rows; which rows each run was given."""
+    found, experiment = {}, grid("toy", "quick", toys.toy.params).experiment
+
+    def run(configuration: dict, job, needed: list[dict]) -> list[dict]:
+        found[configuration["name"]] = needed
+        return toys.toy.run(configuration, job)
+
+    needs = lambda configuration: configuration | {"name": "a"} if configuration["name"] in "db" else None  # noqa: E731
+    monkeypatch.setattr(experiment, "needs", needs, raising=False)
+    monkeypatch.setattr(experiment, "run", run)
+    return found
+
+
+NEEDED = [{"value": value, "step": step, "name": "a"} for step, value in enumerate([1 / 3, 1.0, 2.0])]
+
+
+def test_what_needs_anothers_rows_comes_after_it_and_is_given_them(toys: Sweep, given: dict):
+    assert toys() == 0
+    assert [name for name, step in toys.toy.steps if step == 0] == list("acdb")
+    assert given == {"a": [], "c": [], "d": NEEDED, "b": NEEDED}
+    assert toys.csv().read_text() == TABLE
+
+
+def test_the_rows_of_a_configuration_that_was_finished_before_are_given_too(toys: Sweep, given: dict):
+    toys.toy.before = interrupt_at(("b", 1))
+    assert toys() == 1
+    given.clear()
+    toys.toy.before = lambda name, step: None
+    assert toys() == 0
+    assert given == {"b": NEEDED}
+    assert toys.csv().read_text() == TABLE
+
+
+def test_what_needs_the_rows_of_one_that_failed_stays_missing(toys: Sweep, given: dict):
+    toys.toy.before = fail_at("a")
+    assert toys() == 2
+    assert toys.err.startswith("lib.sweep: 1 of 4 configurations failed, 1 are finished and kept; the first: ")
+    assert set(given) == {"a", "c"}
+
+
+def test_what_needs_the_rows_of_one_that_was_stopped_stays_missing(toys: Sweep, given: dict, clock: SimpleNamespace):
+    toys.toy.before = over_at(clock, ("a", 1))
+    assert toys("--budget", "25m") == 0
+    assert "toy.csv: 0 of 4 configurations, the time is over" in toys.out
+    assert set(given) == {"a"}
+
+
+def test_a_grid_that_lacks_what_is_needed_is_refused(toys: Sweep, given: dict):
+    toys.toy.params.write_text("quick: {toy: {names: [d, c]}}")
+    assert toys() == 2
+    assert toys.err == "lib.sweep: quick.toy: a configuration needs another that is not in the grid"
+
+
 def partial(toys: Sweep, clock: SimpleNamespace) -> Path:
     """A partial CSV of the real scale with its provenance, moved away from everything that made it."""
     toys.toy.before = over_at(clock, ("a", 1))

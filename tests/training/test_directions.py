@@ -13,27 +13,40 @@ from lib.jobs import Job, Stopped
 from lib.models.lenet import LeNet
 from lib.models.plain import moons_mlp
 from lib.pruners import plasticity
-from lib.training.directions import COLUMNS, Directions, cut, largest, live_units, train_directions, units
+from lib.training.directions import (
+    COLUMNS,
+    DIRECTIONS,
+    Directions,
+    cut,
+    largest,
+    live_units,
+    needs,
+    train_direction,
+    units,
+)
 from lib.training.examples import Examples
 from lib.training.plasticity import Plasticity
 
 SPARSIFY = Plasticity((4, 16, 4), (0.2, 8.0), 7.0, 100, learning_rate=0.01)
 EXPAND = Plasticity((4, 16, 4), (0.1, 4.0), 0.5, 100, learning_rate=0.01, expand=True, patience=1, tolerance=1e9)
 SHORT = Directions(seeds=(3,), every=5, start=(3, 4), sparsify=SPARSIFY, expand=EXPAND)
-(CONFIGURATION,) = SHORT.configurations("moons", "moons_mlp")
+CONFIGURATIONS = SHORT.configurations("moons", "moons_mlp")
 LENET = ("conv1", "conv2", "fc1", "fc2")
 
 
-def train(job):
-    examples = Examples.of(vision.load("moons"))
-    table = pd.DataFrame(train_directions(CONFIGURATION, moons_mlp, ("fc1", "fc2"), examples, job))
-    assert tuple(sorted(table)) == tuple(sorted(COLUMNS))
-    return table.set_index(["direction", "epoch"])
+def train(configuration, job, needed=()):
+    return train_direction(configuration, moons_mlp, ("fc1", "fc2"), Examples.of(vision.load("moons")), job, needed)
 
 
 @pytest.fixture(scope="module")
 def rows():
-    return train(Job())
+    found = []
+    for configuration in CONFIGURATIONS:
+        needed = [row for row in found if needs(configuration) and row["direction"] == "sparsify"]
+        found += train(configuration, Job(), needed)
+    table = pd.DataFrame(found)
+    assert tuple(sorted(table)) == tuple(sorted(COLUMNS))
+    return table.set_index(["direction", "epoch"])
 
 
 def last(rows, direction):
@@ -49,7 +62,13 @@ def test_each_direction_is_trained_equally_long_and_rows_are_kept_of_stage_ends_
         "fresh": [5, 10, 15, 20, 24],
     }
     assert set(rows.seed) == {3}
-    assert units(CONFIGURATION) == 24 * 4 + 20
+
+
+def test_a_configuration_is_a_direction_with_its_own_settings_and_rivals_need_sparsify():
+    assert [c["direction"] for c in CONFIGURATIONS] == list(DIRECTIONS)
+    assert [c["training"]["expand"] for c in CONFIGURATIONS] == [False, True, False, False, False]
+    assert [units(c) for c in CONFIGURATIONS] == [24] * 5
+    assert [needs(c) for c in CONFIGURATIONS] == [None, None, None, CONFIGURATIONS[0], CONFIGURATIONS[0]]
 
 
 def test_the_starts_are_those_asked_for_and_the_rivals_have_the_sparsified_size(rows):
@@ -60,7 +79,7 @@ def test_the_starts_are_those_asked_for_and_the_rivals_have_the_sparsified_size(
     assert end.parameters < 8160
     assert last(rows, "expand").parameters > 3 * 4 + 4 * 2
     for rival in ("magnitude", "fresh"):
-        assert set(rows.loc[rival].architecture) == {end.architecture}
+        assert set(rows.loc[rival].architecture) == {end.architecture_live}
         size = ["parameters", "parameters_live", "flops"]
         assert last(rows, rival)[size].tolist() == end[size].tolist()
 
@@ -72,19 +91,23 @@ def test_dense_is_the_sparsified_network_as_long_as_that_is_ordinary_too(rows):
     assert set(rows.loc["dense"].architecture) == {"2-100-80-2"}
 
 
-def test_a_run_that_was_stopped_goes_on_to_the_same_rows(rows, tmp_path):
+@pytest.mark.parametrize(("direction", "stops"), [("expand", (10,)), ("magnitude", (3, 10))])
+def test_a_run_that_was_stopped_goes_on_to_the_same_rows(rows, tmp_path, direction, stops):
     class Impatient(Job):
         def advance(self, label):
             self.done += 1
-            if self.done in self.stops:
+            if self.done == self.stop:
                 raise Stopped
 
-    for stops in ((10,), (40,), (70,), (100,)):
+    configuration = CONFIGURATIONS[DIRECTIONS.index(direction)]
+    needed = rows.loc["sparsify"].reset_index().to_dict("records")
+    for stop in stops:
         job = Impatient("cpu", tmp_path)
-        job.stops = stops
+        job.stop = stop
         with pytest.raises(Stopped):
-            train(job)
-    pd.testing.assert_frame_equal(train(Job("cpu", tmp_path)), rows, check_exact=True)
+            train(configuration, job, needed)
+    again = pd.DataFrame(train(configuration, Job("cpu", tmp_path), needed)).set_index(["direction", "epoch"])
+    pd.testing.assert_frame_equal(again, rows.loc[[direction]], check_exact=True)
 
 
 # Rivals cut to size
@@ -139,9 +162,16 @@ def test_units_count_as_live_when_both_of_their_ends_are_open():
     start[2][:6] = 1  # two of these positions belong to the closed channel, channels 2 and 3 have none
     model = plasticity.gated(network, LENET, start=[one.bool() for one in start])
     plasticity.set_k(model, plasticity.INFINITE)
-    assert live_units(model, LENET) == [3, 1, 4, 5]
+    layers = plasticity.trace(model)
+    assert plasticity.architecture(layers) == "3-3-6-5"
+    assert plasticity.architecture(layers, only_live=True) == "3-1-4-5"
     small = plasticity.harden(model)
     assert (small.conv1.out_channels, small.conv2.out_channels, small.fc2.in_features) == (3, 1, 5)
+
+
+def test_the_units_of_gated_layers_are_read_from_an_architecture():
+    assert live_units("3-1-4-5", LENET) == [3, 1, 4, 5]
+    assert live_units("2-7-5-3", ("fc1", "fc2")) == [7, 5]  # an MLP is written with its ends
 
 
 # Bad input

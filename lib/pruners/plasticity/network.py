@@ -130,9 +130,18 @@ def sizes(layers: dict[str, Layer]) -> dict[str, int]:
     }
 
 
-def architecture(layers: dict[str, Layer]) -> str:
-    """The numbers of open gates as the paper writes them: "7-9-109-30"; an MLP with its ends, "2-100-80-2"."""
-    counts = [int(layer.gates.is_open().sum()) for layer in layers.values() if layer.gates]
+def architecture(layers: dict[str, Layer], only_live: bool = False) -> str:
+    """The numbers of open gates as the paper writes them: "7-9-109-30"; an MLP with its ends, "2-100-80-2".
+
+    Args:
+        only_live: count the units that `harden` keeps, those whose other end is open too.
+    """
+    gated = {name: layer for name, layer in layers.items() if layer.gates}
+    if only_live:
+        ends = live(layers)
+        counts = [int(ends[name][layer.inputs is None].sum()) for name, layer in gated.items()]
+    else:
+        counts = [int(layer.gates.is_open().sum()) for layer in gated.values()]
     first, last = next(iter(layers.values())).module, list(layers.values())[-1].module
     if isinstance(first, nn.Linear):
         counts = [first.in_features, *counts, last.out_features]
