@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from lib.errors import BadInput
 
@@ -163,9 +164,13 @@ class Gated(nn.Module):
         self.layer, self.gates = layer, gates
 
     def forward(self, inputs: Tensor) -> Tensor:
+        z = self.gates()
         if isinstance(self.layer, nn.Linear):
-            return self.layer(inputs * self.gates())
-        return self.layer(inputs) * self.gates()[:, None, None]
+            return self.layer(inputs * z)
+        if isinstance(self.layer, nn.Conv2d):  # a channel's weights are far fewer than its outputs
+            own = self.layer.named_parameters()
+            return functional_call(self.layer, {name: z.view(-1, *[1] * (w.dim() - 1)) * w for name, w in own}, inputs)
+        return self.layer(inputs) * z[:, None, None]
 
 
 def gates_of(model: nn.Module) -> list[Gates]:
