@@ -143,9 +143,7 @@ def run_missing(
             calls = (joblib.delayed(call)(key, c, ready[key], **how) for key, c in missing.items() if key in ready)
             for key, outcome in joblib.Parallel(return_as="generator_unordered", batch_size=1)(calls):
                 if outcome["status"] == "finished":
-                    rows, seconds = outcome["rows"], outcome["seconds"]
-                    store.add(key, missing[key], rows, seconds)
-                    entries[key] = {"configuration": missing[key], "rows": rows, "seconds": seconds}
+                    entries[key] = store.add(key, missing[key], outcome["rows"], outcome["seconds"], jobs)
                     bar.finished.add(key)
                 elif outcome["status"] == "failed":
                     failed.append(store.keep_traceback(key, missing[key], outcome["traceback"]))

@@ -35,6 +35,7 @@ def write(
     Args:
         own: the configurations finished here, {key: entry}.
         earlier: parts that came from another run file, see `resume`.
+        jobs: processes of this sweep; of what an interrupted one had finished, the entries tell.
         source: the commit of what runs here.
     """
     versions = {"python": platform.python_version()} | {name: version(name) for name in ("torch", "numpy", "pandas")}
@@ -43,7 +44,7 @@ def write(
         "source_hash": work.source_hash,
         "versions": versions,
         "device": describe(device),
-        "processes": jobs,
+        "processes": max((entry.get("processes", jobs) for entry in own.values()), default=jobs),
         "threads_a_process": 1,
         # summed over configurations; several may have run at the same time
         "seconds": round(sum(entry["seconds"] for entry in own.values())),

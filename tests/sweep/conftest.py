@@ -110,9 +110,14 @@ class Program:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """The time that budgets are told by; `now` moves it."""
+    """The time that budgets are told by; it hardly passes, `now` moves it."""
     clock = SimpleNamespace(now=1000.0)
-    told = SimpleNamespace(time=lambda: clock.now)
+
+    def told_time() -> float:
+        clock.now += 1e-6
+        return clock.now
+
+    told = SimpleNamespace(time=told_time)
     monkeypatch.setattr(jobs, "time", told)
     monkeypatch.setattr(sweep, "time", told)
     return clock

@@ -13,12 +13,14 @@ ROWS = [{"name": "a", "step": 1, "value": 0.1 + 0.2}, {"name": "a", "step": 2, "
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     store = Store(tmp_path / "quick" / "toy")
-    store.add("k", {"name": "a"}, ROWS, seconds=2.5)
+    store.add("k", {"name": "a"}, ROWS, seconds=2.5, processes=2)
     return store
 
 
 def test_an_entry_comes_back_as_it_was(store: Store):
-    assert store.finished(["k"]) == {"k": {"configuration": {"name": "a"}, "rows": ROWS, "seconds": 2.5}}
+    expected = {"configuration": {"name": "a"}, "rows": ROWS, "seconds": 2.5, "processes": 2}
+    assert store.finished(["k"]) == {"k": expected}
+    assert store.add("l", {"name": "a"}, ROWS, seconds=2.5, processes=2) == expected
 
 
 def test_only_entries_that_are_asked_for_and_there_come_back(store: Store):

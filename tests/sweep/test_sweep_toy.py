@@ -350,6 +350,20 @@ def test_provenance_says_where_numbers_come_from(toys: Sweep):
     assert (part["processes"], len(part["finished"])) == (1, 4)
 
 
+def test_provenance_names_the_processes_that_computed_not_those_of_the_command_that_writes(
+    toys: Sweep, clock: SimpleNamespace
+):
+    toys.toy.before = over_at(clock, ("a", 1))
+    toys("--budget", "25m", scale="real")
+    for path in toys.store("real").glob("*.json"):  # as if two processes had made them
+        store, entry = Store(path.parent), Store(path.parent).finished([path.stem])[path.stem]
+        store.add(path.stem, entry["configuration"], entry["rows"], entry["seconds"], 2)
+    toys("--budget", "0s", scale="real")
+    (part,) = yaml.safe_load(provenance.beside(toys.csv("real")).read_text())["parts"]
+    assert (part["processes"], len(part["finished"])) == (2, 2)
+    assert toys.toy.steps == []  # no time was given: what is finished is written, nothing more
+
+
 REFUSED = {
     "other sources": (lambda away: changed(away, source_hash="f" * 64, commit="abc123"), "check out commit abc123"),
     "no provenance": (lambda away: provenance.beside(away).unlink(), "are both needed"),
