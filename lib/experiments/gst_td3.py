@@ -3,7 +3,8 @@
 One configuration is one environment and one way of training, with all seeds as a stack:
 
     dense    TD3 as it is
-    rwp      reward-aware pruning of single weights, once a pruning start (and once a kind of reward); after it
+    rwp      reward-aware pruning of single weights, once a pruning start (and once a kind of reward); after it, where
+             the reward is that of training,
     gradual  Zhu and Gupta's ramp to the sparsity at which each run has the average ratio of its rwp run (section 4.1)
     gst      Algorithm 1 with reward-aware pruning, once a block size, shift and conversion
 
@@ -113,7 +114,7 @@ def configurations(settings: Settings) -> list[dict]:
 
 def units(configuration: dict) -> int:
     """Evaluations in one configuration."""
-    trainings = 2 if configuration["block"] == 1 and configuration["reward"] != "none" else 1
+    trainings = 2 if configuration["block"] == 1 and configuration["reward"] == "training" else 1
     return trainings * configuration["steps"] // configuration["evaluation"]["every"]
 
 
@@ -154,7 +155,8 @@ def run(configuration: dict, job: Job) -> list[dict]:
         train("gst", pruning.schedule(begin))
     else:
         averages = train("rwp", pruning.schedule(begin))
-        train("gradual", [ramp(average, begin, steps, configuration["ramp"], pruning) for average in averages])
+        if reward == "training":
+            train("gradual", [ramp(average, begin, steps, configuration["ramp"], pruning) for average in averages])
     return rows
 
 
