@@ -24,32 +24,70 @@ END = 0.2  # share of a training whose evaluations are averaged: a single one is
 Values = dict[str, dict[int, float]]  # {"environment, way": {seed: value}}
 
 
-def ends(runs: pd.DataFrame, steps: int | None = None) -> pd.DataFrame:
+def ends(
+    runs: pd.DataFrame, steps: int | None = None, part: tuple[float, float] | list[float] = (1 - END, 1.0)
+) -> pd.DataFrame:
     """One row a run: its last row, the return averaged over the evaluations of the last fifth of its steps.
 
     Args:
         runs: one row an evaluation, columns KEYS, step, return and others.
         steps: only runs of at least so many; None: all.
+        part: of the training, over which returns are averaged.
     """
     length = runs.groupby(KEYS).step.transform("max")
-    late = runs[runs.step > (1 - END) * length].groupby(KEYS)["return"].mean()
+    within = (runs.step > part[0] * length) & (runs.step <= part[1] * length)
+    late = runs[within].groupby(KEYS)["return"].mean()
     last = runs[(runs.step == length) & (length >= (steps or 0))]
     return last.assign(**{"return": late.reindex(pd.MultiIndex.from_frame(last[KEYS])).to_numpy()})
 
 
 def lead(
-    runs: pd.DataFrame, chosen: Mapping[str, object], against: Mapping[str, object] = DENSE, steps: int | None = None
+    runs: pd.DataFrame,
+    chosen: Mapping[str, object],
+    against: Mapping[str, object] = DENSE,
+    steps: int | None = None,
+    part: tuple[float, float] | list[float] = (1 - END, 1.0),
 ) -> Values:
-    """How much more the chosen runs earn in the end than others of the same seed, in percent of the dense return.
+    """How much more the chosen runs earn than others of the same seed, in percent of the dense return in the end.
+
+    Args:
+        part: of the training, see `ends`.
 
     Raises:
         BadInput: a dense agent that earns nothing.
     """
-    end = ends(runs, steps)
-    rows = _beside(_beside(_chosen(end, chosen), end, against, "return", "other"), end, DENSE, "return", "dense")
+    end = ends(runs, steps, part)
+    rows = _beside(_chosen(end, chosen), end, against, "return", "other")
+    rows = _beside(rows, ends(runs, steps), DENSE, "return", "dense")
     if (rows.dense <= 0).any():
         raise BadInput(f"a dense agent earns {rows.dense.min():g}, of which there is no percentage")
     return _cells(rows, 100 * (rows["return"] - rows.other) / rows.dense)
+
+
+def recovery(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None = None) -> Values:
+    """How much nearer to the dense agent a run is in the end than after its shift, in percent of the dense return.
+
+    After the shift: the evaluations of the first fifth of the steps that were left. A run without a shift, or without
+    an evaluation there, is left out.
+    """
+    keys = [key for key in KEYS if key != "seed"]
+    picked = _chosen(runs, chosen)
+    picked = picked[picked["shift"] < 1].assign(length=picked.groupby(KEYS).step.transform("max"))
+    begin = picked[picked.sparsity >= picked["shift"]].groupby(KEYS).step.min().rename("begin")
+    picked = picked.merge(begin, on=KEYS)
+    after = picked[picked.step.between(picked.begin, picked.begin + END * (picked.length - picked.begin))]
+    dense = _chosen(runs, DENSE).set_index(["env", "seed", "step"])["return"]
+    other = dense.reindex(pd.MultiIndex.from_frame(after[["env", "seed", "step"]])).to_numpy()
+    gap = (after["return"] - other).groupby([after[key] for key in KEYS]).mean().rename("gap").reset_index()
+    end = ends(runs, steps)
+    rows = _beside(_chosen(end, chosen).merge(gap, on=[*keys, "seed"]), end, DENSE, "return", "dense")
+    return _cells(rows, 100 * (rows["return"] - rows.dense - rows.gap) / rows.dense)
+
+
+def pruned(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None = None) -> Values:
+    """The share of coefficients that is removed in the end, in percent."""
+    found = _chosen(ends(runs, steps), chosen)
+    return _cells(found, 100 * found.sparsity)
 
 
 def ratio(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None = None) -> Values:

@@ -66,6 +66,15 @@ def lead_of_last(runs: pd.DataFrame, pruner: str, sparsity: float) -> dict[str, 
     return cells
 
 
+def spread(runs: pd.DataFrame, pruner: str, sparsity: float) -> dict[str, dict[int, float]]:
+    """How much more a network's fullest layer keeps than its emptiest, in points; arguments as in `lead_of_last`."""
+    chosen = runs[(runs.pruner == pruner) & (runs.sparsity == sparsity)]
+    cells: dict[str, dict[int, float]] = {}
+    for (*cell, seed), layers in chosen.groupby(["data", "env", "network", "seed"]):
+        cells.setdefault("/".join(cell), {})[int(seed)] = layers.kept.max() - layers.kept.min()
+    return cells
+
+
 def last_kept_more(runs: pd.DataFrame, pruner: str, against: str, sparsity: float) -> dict[str, dict[int, float]]:
     """How much more of each network's last layer one pruner keeps than another, as `lead_of_last`."""
     chosen = runs[runs.sparsity == sparsity]

@@ -55,6 +55,7 @@ def kept_return(
     envs: Sequence[str] | None = None,
     quality: str = "expert",
     scaled: bool | None = None,
+    learned: float | None = None,
 ) -> dict[str, dict[int, float]]:
     """A pruned agent's last return over that of the dense one of the same seed: {"data/env": {seed: ratio}}.
 
@@ -63,12 +64,17 @@ def kept_return(
         envs: the environments that count; None: all.
         quality: of the policy behind the data, as in "recorded-expert".
         scaled: whether observations are, where runs differ in that (`offline_rl_scaling`).
+        learned: environments count where the dense agents earn at least so many normalised points on average.
 
     Raises:
         BadInput: a dense agent that earns nothing, of whose return no share can be kept.
     """
     pruned, dense = _kind(algorithm, pruner, sparsity), _kind(algorithm)
-    both = _pairs(_chosen(runs, envs, quality, scaled), pruned, dense, "return")
+    runs = _chosen(runs, envs, quality, scaled)
+    both = _pairs(runs, pruned, dense, "return")
+    if learned is not None:
+        points = _pairs(runs, dense, dense, "normalised_return").one.groupby(level=["data", "env"]).transform("mean")
+        both = both[points.reindex(both.index) >= learned]
     if (both.other <= 0).any():
         where = "/".join(map(str, both.index[both.other <= 0][0]))
         raise BadInput(f"the dense {algorithm} earns {both.other.min():g} on {where}; compare points with `difference`")

@@ -96,5 +96,10 @@ def verdict(measured: Interval, criterion: Mapping[str, object]) -> str:
 
 
 def together(verdicts: Sequence[str]) -> str:
-    """One verdict for a claim's cells: theirs when they agree, partly when they split."""
-    return verdicts[0] if len(set(verdicts)) == 1 else PARTLY
+    """One verdict for a claim's cells: theirs when they agree, partly when only some are reproduced.
+
+    Where none is reproduced and only some differ, the claim differs: it is made of all cells.
+    """
+    if len(set(verdicts)) == 1:
+        return verdicts[0]
+    return PARTLY if REPRODUCED in verdicts else DIFFERS

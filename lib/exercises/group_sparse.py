@@ -1,4 +1,4 @@
-"""Exercises of paper 5: notebooks 50 to 52."""
+"""Exercises of paper 5: notebooks 50 to 53."""
 
 from __future__ import annotations
 

@@ -101,6 +101,8 @@ class Task:
         if self.prune_every > self.ramp * self.steps:
             raise BadInput(f"{self.env}: a ramp that ends at {self.ramp} of {self.steps} steps has no pruning")
         offline.Pruning(batches=self.batches)
+        for choice in self.choices:
+            offline.Run(0, choice, 0.5)  # refuses what is no score
         for ways in self.blocks:
             Compression(self.layers, ways.block, ways.shift)  # refuses what cannot be
             if ways.block == 1 or ways.shift == 0:

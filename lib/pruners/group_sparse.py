@@ -70,8 +70,8 @@ def refines(fine: Tensor, coarse: Tensor) -> bool:
 
 def check_phases(block: int, conversion: str) -> None:
     """Refuse what has no phases. Settings are checked by it before a process may compute anything (lib.sweep)."""
-    if block < 1:
-        raise BadInput(f"block={block} must be at least 1")
+    if block != int(block) or block < 1:
+        raise BadInput(f"block={block} must be a whole number, at least 1")
     if conversion not in CONVERSIONS:
         raise BadInput(f"conversion {conversion!r}: known are {', '.join(CONVERSIONS)}")
     if conversion != "none" and block != 4:

@@ -24,6 +24,7 @@ from lib import pruners
 from lib.errors import BadInput
 from lib.evaluation.compression import BITMAPS, ratio
 from lib.pruners import group_sparse
+from lib.pruners.patterns import SCOPES
 
 REWARDS = ("training", "evaluation")
 
@@ -46,7 +47,6 @@ class Compression:
         second_shift: with a conversion, the sparsity at which blocks of two are released. The paper names none; by
             default 1, because its best ratio of Humanoid (66.5 %) fits only blocks of two until the end.
         start: how coefficients begin, see `group_sparse.group`.
-        pad: whether blocks may reach over the end of a weight.
         scope: what is ranked together: each "layer" (Algorithm 2), or all of a "network".
         carry: how Adam's state goes over at the shift, see `group_sparse.regroup`.
         mask_targets: whether target networks are pruned and released with their networks. By default they are: what
@@ -62,7 +62,6 @@ class Compression:
     conversion: str = "none"
     second_shift: float = 1.0
     start: str = "drawn"
-    pad: bool = False
     scope: str = "layer"
     carry: str = "shared"
     mask_targets: bool = True
@@ -77,6 +76,9 @@ class Compression:
             raise BadInput(f"reward={self.reward!r}: known are {', '.join(REWARDS)}")
         if self.window < 1:
             raise BadInput(f"window={self.window} must be at least 1")
+        for name, known in (("start", group_sparse.STARTS), ("carry", group_sparse.CARRIES), ("scope", SCOPES)):
+            if getattr(self, name) not in known:
+                raise BadInput(f"{name}={getattr(self, name)!r}: known are {', '.join(known)}")
         group_sparse.check_phases(self.block, self.conversion)
 
     def phases(self) -> list[tuple[torch.Tensor, float]]:
@@ -95,7 +97,7 @@ def begin(networks: nn.ModuleDict, compression: Compression) -> None:
     table = compression.phases()[0][0]
     if len(table) > 1:
         chosen = dict.fromkeys(compression.layers, table)
-        group_sparse.group(networks, chosen, compression.start, compression.pad, releasable=True)
+        group_sparse.group(networks, chosen, compression.start, releasable=True)
     weights = pruners.magnitude(networks).only(compression.layers)
     pruners.attach(networks, {name: torch.ones_like(weight, dtype=torch.bool) for name, weight in weights.items()})
 
@@ -148,7 +150,9 @@ class Course:
         scores = pruners.magnitude(self.networks) if scores is None else scores
         before, rest = pruners.attached(self.networks), targets <= self.targets
         chosen = scores.only(self.compression.layers)
-        left = pruners.Scores({n: s.masked_fill(~before[n], -1.0) for n, s in chosen.items()}, chosen.layers)
+        low = min(float(score.min()) for score in chosen.values())  # and below it what is gone already
+        low -= max(1.0, abs(low))
+        left = pruners.Scores({n: s.masked_fill(~before[n], low) for n, s in chosen.items()}, chosen.layers)
         groups = group_sparse.tables(self.networks)
         masks = group_sparse.whole_groups(left, targets.tolist(), groups, self.compression.scope)
         for name, mask in before.items():

@@ -143,6 +143,8 @@ def test_bad_files_are_refused(tmp_path):
         r"bad.hdf5: rewards is \|S3; expected numbers": good | {"rewards": np.array([b"one"] * 6)},
         "rewards of transition 1 is not finite": good | {"rewards": np.array([0, np.nan, 0, 0, 0, 0])},
         r"observations has shape \(4, 17\); hopper needs \(4, 11\)": good | {"observations": np.zeros((6, 17))},
+        "terminals of transition 2 is nan; expected 0 or 1": good | {"terminals": np.array([0, 0, np.nan, 0, 0, 0])},
+        "timeouts of transition 0 is 0.5; expected 0 or 1": good | {"timeouts": np.full(6, 0.5)},
         "an action of size 2": good | {"actions": np.full((6, 3), 2.0)},
         "bad.hdf5 holds no transition": steps(2, timeouts=[0]),
     }
@@ -155,6 +157,8 @@ def test_bad_files_are_refused(tmp_path):
         offline_rl.d4rl("hopper-expert-v2", tmp_path / "text.hdf5")
     with pytest.raises(BadInput, match=r"absent.hdf5 does not exist; name a D4RL file in HDF5 format$"):
         offline_rl.d4rl("hopper-expert-v2", tmp_path / "absent.hdf5")
+    with pytest.raises(BadInput, match=r" is a folder; name a D4RL file in HDF5 format$"):
+        offline_rl.d4rl("hopper-expert-v2", tmp_path)
     with pytest.raises(BadInput, match="environment 'hoper-expert-v2': known are"):
         offline_rl.d4rl("hoper-expert-v2", path)
     with pytest.raises(BadInput, match=r"no public data set called 'hopper-random-v2'; there are: .*hopper-expert-v2"):

@@ -103,3 +103,20 @@ def test_offline_leads_are_of_the_last_evaluation_of_the_same_seed_and_share():
     assert found == {"hopper, snip, B = 4 to the end, 5 % kept": {0: 10.0, 1: -5.0}}
     released = table.assign(**{"shift": table["shift"].replace(1.0, 0.5)})
     assert "hopper, snip, B = 4, released at 0.5, 5 % kept" in group_sparse.offline_lead(released, {"block": 4})
+
+
+def test_a_lead_may_be_of_any_part_of_the_training(table):
+    early = table.copy()
+    early.loc[(early.method == "gst") & (early.step <= 20), "return"] = 950.0
+    found = group_sparse.lead(early, {"method": "gst", "conversion": "none"}, part=(0, 0.2))
+    assert found == {"a, GST, B = 4, released at 0.5": {0: -25.0, 1: -50.0}}  # in percent of 200 and 100, the ends
+
+
+def test_recovery_is_from_what_follows_the_shift_to_the_end(table):
+    table = table.assign(sparsity=table.step / 100)  # so the shift is at step 50, and after it come 50 and 60
+    after = (table.method == "gst") & table.step.isin([50, 60])
+    table.loc[after, "return"] = 700.0  # 300 below the dense one
+    found = group_sparse.recovery(table, {"method": "gst", "conversion": "none"})
+    assert found == {"a, GST, B = 4, released at 0.5": {0: 100 * (300 - 100) / 200, 1: 100 * (300 - 10) / 100}}
+    assert group_sparse.recovery(table.assign(sparsity=0.4), {"method": "gst"}) == {}  # never released
+    assert group_sparse.pruned(table, {"method": "rwp"}) == {"a, reward-aware pruning": {0: 100.0, 1: 100.0}}

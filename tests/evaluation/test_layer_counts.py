@@ -52,4 +52,5 @@ def test_the_last_layer_is_held_against_the_fullest_other_and_between_pruners():
     rows.append(("r", "hopper", "snip", 0.5, 0, "actor", 1, 99))
     runs = pd.DataFrame(rows, columns=["data", "env", "pruner", "sparsity", "seed", "network", "layer", "kept"])
     assert layers.lead_of_last(runs, "snip", 0.95) == {"r/hopper/actor": {0: 11, 1: -10}}
+    assert layers.spread(runs, "snip", 0.95) == {"r/hopper/actor": {0: 16, 1: 26}}
     assert layers.last_kept_more(runs, "grasp", "snip", 0.95) == {"r/hopper/actor": {0: 5, 1: -5}}

@@ -108,6 +108,11 @@ def test_kept_is_the_last_return_over_the_same_seeds_dense_one():
     assert returns.kept_return(RUNS, "bc", "snip", 0.95, envs=["hopper"]) == {
         "recorded-expert/hopper": {0: 0.75, 1: 1.1}
     }
+    dense = returns.last(RUNS[(RUNS.algorithm == "bc") & (RUNS.pruner == "dense") & (RUNS.env == "hopper")])
+    points = dense[dense.data == "recorded-expert"].normalised_return.mean()
+    for learned, there in ((points, True), (points + 0.1, False)):
+        found = returns.kept_return(RUNS, "bc", "snip", 0.95, envs=["hopper"], learned=learned)
+        assert ("recorded-expert/hopper" in found) is there
     assert returns.kept_return(RUNS, "bc", "snip", 0.99) == {"recorded-expert/hopper": {0: 0.005}}
     assert returns.kept_return(RUNS, "bcq", "snip", 0.95) == {}  # no dense run yet
     assert returns.kept_return(RUNS, "bc", "grasp", 0.95) == {}

@@ -144,3 +144,4 @@ def test_cells_that_agree_give_their_verdict_and_cells_that_split_give_partly():
     assert together([U, U, U]) == U
     assert together([R, R, D]) == "partly"
     assert together([R, U]) == "partly"
+    assert together([U, D]) == D  # nothing is reproduced

@@ -10,6 +10,7 @@ from lib.errors import BadInput
 from lib.experiments import gst_td3
 from lib.experiments.gst_td3 import Blocks, Pruning, Task, ramp
 from lib.jobs import Job, Stopped
+from lib.pruners.group_sparse import CONVERSIONS
 from lib.sweep.grid import Grid
 from lib.training import td3
 from lib.training.group_sparse_td3 import Evaluation
@@ -119,13 +120,16 @@ def test_the_settings_of_all_scales_are_as_the_issue_asks():
     assert real.seeds == 3
     assert real.steps >= 150_000
     assert {(one.block, one.shift) for one in real.blocks if one.conversion == "none"} == {(2, 0.5), (4, 0.5), (4, 1.0)}
+    assert [one.conversion for one in real.blocks if one.conversion != "none"] == ["block4_friendly_block2"]
+    assert real.rewards == quick.rewards == ("training", "evaluation")
     half, humanoid = scales["paper"]
     assert (half.env, humanoid.env) == ("HalfCheetah-v4", "Humanoid-v4")
     assert humanoid.layers == ("actor.layers.0.weight", "actor.layers.1.weight")
     for task in scales["paper"]:
         assert (task.seeds, task.steps, task.td3, task.starts) == (5, 1_000_000, td3.Settings(), (0, 200_000))
-        shifts = {one.shift for one in task.blocks if one.conversion == "none"}
-        assert shifts == {0.25, 0.5, 0.75, 1.0}
+        plain = {(one.block, one.shift) for one in task.blocks if one.conversion == "none"}
+        assert plain == {(block, shift) for block in (2, 4) for shift in (0.25, 0.5, 0.75, 1.0)}
+        assert {one.conversion for one in task.blocks} == set(CONVERSIONS)
 
 
 def test_settings_that_cannot_be_are_refused():

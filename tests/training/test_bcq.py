@@ -185,7 +185,7 @@ def test_a_run_does_not_depend_on_its_stack_bit_for_bit():
 
 
 def test_a_dense_run_among_masked_ones_is_an_unmasked_one():
-    assert pruners.attached(agent([Run(0)]).networks) == {}
+    assert agent([Run(0)]).masks == {}
     alone, among = agent([Run(0)]), agent(RUNS)
     kept = agent([Run(0, "snip", 0.0)])
     assert all(mask.all() for mask in masks_of(kept).values())

@@ -93,13 +93,14 @@ def test_what_is_removed_stays_removed_although_snip_is_asked_anew():
     assert counts[-1] == 4 * round(0.9 * 64)
 
 
-def test_what_is_removed_stays_removed_even_if_a_score_would_have_it_back():
+@pytest.mark.parametrize("less", [0.0, 20.0])  # scores such as GraSP's may be negative
+def test_what_is_removed_stays_removed_even_if_a_score_would_have_it_back(less: float):
     course = begun([Run(0, "magnitude", 0.9)], SINGLE).course
     course.prune(np.array([0.25]))
     scores = pruners.magnitude(course.networks)
     gone = scores[LAYER] == 0
     assert int(gone.sum()) == 16
-    scores[LAYER] = torch.where(gone, 9.0, scores[LAYER])
+    scores[LAYER] = torch.where(gone, 9.0, scores[LAYER]) - less
     course.prune(np.array([0.5]), scores)
     now = pruners.magnitude(course.networks)[LAYER] == 0
     assert int(now.sum()) == 32

@@ -56,6 +56,8 @@ def read_publisher(files: Mapping[str, bytes]) -> dict[str, np.ndarray]:
 
 def read_hdf5(file: Path | BinaryIO, name: str) -> dict[str, np.ndarray]:
     """The arrays KEYS of a D4RL file, with as many rows each; `name` is what errors call it."""
+    if isinstance(file, Path) and file.is_dir():
+        raise BadInput(f"{name} is a folder; name a D4RL file in HDF5 format")
     try:
         with h5py.File(file, "r") as opened:
             absent = [key for key in KEYS if not isinstance(opened.get(key), h5py.Dataset)]
@@ -65,7 +67,7 @@ def read_hdf5(file: Path | BinaryIO, name: str) -> dict[str, np.ndarray]:
     except FileNotFoundError as error:
         raise BadInput(f"{name} does not exist; name a D4RL file in HDF5 format") from error
     except OSError as error:
-        raise BadInput(f"{name} is no whole HDF5 file ({error})") from error
+        raise BadInput(f"{name} is no whole HDF5 file ({' '.join(str(error).split())})") from error
     shapes = {key: array.shape for key, array in arrays.items()}
     axes = [len(shape) for shape in shapes.values()]
     if axes != [2, 2, 1, 1, 1] or len({shape[0] for shape in shapes.values()}) > 1 or len(arrays["rewards"]) < 2:
@@ -73,6 +75,10 @@ def read_hdf5(file: Path | BinaryIO, name: str) -> dict[str, np.ndarray]:
         raise BadInput(f"{name} has {found}; expected [n, numbers] twice, then [n], with one n of 2 or more")
     if words := [key for key, array in arrays.items() if array.dtype.kind not in "biuf"]:
         raise BadInput(f"{name}: {words[0]} is {arrays[words[0]].dtype}; expected numbers")
+    for key in ("terminals", "timeouts"):  # or a NaN would count as true
+        if (other := ~np.isin(arrays[key], (0, 1))).any():
+            place = int(np.flatnonzero(other)[0])
+            raise BadInput(f"{name}: {key} of transition {place} is {arrays[key][place]}; expected 0 or 1")
     return arrays
 
 
