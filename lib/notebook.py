@@ -8,6 +8,7 @@ writes results/SCALE/notebooks/NAME.ipynb and, through the notebook's `out` para
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -23,6 +24,7 @@ from lib import paths
 from lib.errors import BadInput
 from lib.results import write_text
 from lib.settings import SCALES
+from lib.sweep.grid import PORTABLE
 
 # What differs from one execution to the next and tells a reader nothing.
 VOLATILE = [
@@ -44,6 +46,8 @@ def main(words: list[str] | None = None) -> None:
     try:
         if asked.scale not in SCALES:
             raise BadInput(f"no scale {asked.scale!r}; there are: {', '.join(SCALES)}")
+        if asked.scale == "quick":  # so that what is trained live is what the sweep trained
+            os.environ.update(PORTABLE)
         out = asked.results.resolve() / asked.scale
         given = dict(parameter(text) for text in asked.parameter)
         execute(asked.name, {"scale": asked.scale, "out": str(out), **given}, out / "notebooks" / f"{asked.name}.ipynb")

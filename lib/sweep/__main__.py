@@ -26,12 +26,9 @@ from lib.errors import BadInput
 from lib.jobs import Job
 from lib.results import write_csv
 from lib.sweep import provenance
-from lib.sweep.grid import Grid, grid, names, run_one
+from lib.sweep.grid import PORTABLE, Grid, grid, names, run_one
 from lib.sweep.progress import Bar
 from lib.sweep.store import Store
-
-# At the quick scale: the same arithmetic on every x86-64 processor with AVX2, so that results are the same bytes.
-PORTABLE = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
 
 # Memory that was freed is kept, not given back and asked for again a step later: large arrays come back page by page,
 # which took a third of a step's time on one machine. glibc reads this when a worker starts.

@@ -23,6 +23,9 @@ from lib import paths, settings, sources
 from lib.errors import BadInput
 from lib.jobs import Job, Stopped
 
+# At the quick scale: the same instructions on every x86-64 processor with AVX2, for sweeps and notebooks alike.
+PORTABLE = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
+
 # Two runs in one process (a Dask worker with several threads) would draw from each other's random numbers.
 ALONE = threading.Lock()
 # A bar's own lock is a semaphore of the system, which a worker that is stopped would leave behind.

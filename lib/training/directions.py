@@ -6,12 +6,13 @@
     magnitude  the dense network after stage 1, its units cut by magnitude to sparsify's final sizes, trained further
     fresh      an ordinary network of sparsify's final sizes from a new initialisation
 
-All have the same seed and are trained for the same number of epochs in all. Dense starts its optimizer anew after
-stage 1, as magnitude has to. Expand holds out a part of the training examples as its validation split; the others have
-none. A final size is the number of units that are live (column architecture_live): where sparsify leaves a gate open
-whose other end is closed, its rivals do without that unit.
+All have the same seed and are trained for the same number of epochs in all; an expansion that ends by itself has fewer.
+Dense starts its optimizer anew after stage 1, as magnitude has to. Expand holds out a part of the training examples as
+its validation split; the others have none. A final size is the number of units that are live (column
+architecture_live): where sparsify leaves a gate open whose other end is closed, its rivals do without that unit.
 
-One configuration is one direction of one seed. Magnitude and fresh need sparsify's rows, and are trained after it.
+One configuration is one direction of one seed. Magnitude and fresh need sparsify's rows, and are trained after it. That
+directions are independent costs a stage: magnitude trains dense's first one again.
 """
 
 from __future__ import annotations
@@ -107,6 +108,8 @@ def train_direction(
     first, later = training.epochs[0], sum(training.epochs[1:])
     sessions = Sessions({name: configuration[name] for name in KEYS}, examples, configuration["every"], job)
     if direction in CUT:
+        if not needed:
+            raise BadInput(f"{direction} has the sizes that sparsify ends with: it needs the rows of that direction")
         counts = live_units(max(needed, key=lambda row: row["epoch"])["architecture_live"], layers)
 
     def gated(network: nn.Module, start: Sequence[int | Tensor] | None = None) -> nn.Module:

@@ -95,5 +95,4 @@ def test_cifar_has_the_papers_settings_at_the_paper_scale():
 
 def test_quick_is_trained_on_digits_alone():
     assert list(of("quick")) == [("digits", "small_lenet")]
-    assert isinstance(of("quick")["digits", "small_lenet"], Directions)
     assert pd.Series(of("quick")["digits", "small_lenet"].seeds).is_unique

@@ -15,6 +15,7 @@ from lib.models.plain import moons_mlp
 from lib.pruners import plasticity
 from lib.training.directions import (
     COLUMNS,
+    CUT,
     DIRECTIONS,
     Directions,
     cut,
@@ -175,6 +176,12 @@ def test_the_units_of_gated_layers_are_read_from_an_architecture():
 
 
 # Bad input
+
+
+@pytest.mark.parametrize("direction", CUT)
+def test_a_rival_without_the_sizes_it_shall_have_is_refused(direction):
+    with pytest.raises(BadInput, match=f"{direction} has the sizes that sparsify ends with: it needs the rows"):
+        train(CONFIGURATIONS[DIRECTIONS.index(direction)], Job())
 
 
 def test_settings_that_mix_the_directions_up_are_refused():

@@ -220,7 +220,7 @@ def test_other_gates_and_estimators_go_through_all_stages(kind, estimator):
     assert all(math.isfinite(row["regularised_loss"]) for row in rows)
 
 
-def test_images_and_dropout_are_trained_too():
+def test_images_are_trained_too():
     inputs = np.random.default_rng(0).integers(0, 256, (32, 1, 8, 8), dtype=np.uint8)
     labels = np.arange(32) % 3
     parts = {"train_inputs": inputs[:20], "train_labels": labels[:20]}
