@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -78,6 +79,70 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
     os.environ.clear()
     os.environ.update(environment)
     torch.set_num_threads(threads)
+
+
+BAR = re.compile(r"unit/s|s/unit")
+
+
+class Sweep:
+    """`lib.sweep toy` in this process, one configuration after the other: d, b, a, c."""
+
+    TABLE = "name,step,value\n" + "".join(
+        f"{name},0,0.333333\n{name},1,1\n{name},2,2\n" for name in "abcd"
+    )  # the sums of 1/3, 2/3 and 3/3
+
+    def __init__(self, toy, capsys: pytest.CaptureFixture, folder: Path):
+        self.toy, self.capsys, self.folder, self.err = toy, capsys, folder, ""
+
+    def csv(self, scale: str = "quick") -> Path:
+        return self.folder / "results" / scale / "runs" / "toy.csv"
+
+    def store(self, scale: str = "quick") -> Path:
+        return self.folder / "store" / scale / "toy"
+
+    def __call__(self, *more: str, scale: str = "quick") -> int:
+        """The exit status; what was said is kept in out and, less the bar, in err."""
+        words = ["toy", "--scale", scale, "--jobs", "1", "--params", str(self.toy.params)]
+        words += ["--results", str(self.folder / "results"), "--store", str(self.folder / "store"), *more]
+        self.toy.steps.clear()
+        status = 0
+        try:
+            sweep.main(words)
+        except SystemExit as stop:
+            status = stop.code if isinstance(stop.code, int) else 1
+            print(stop.code if isinstance(stop.code, str) else "", end="", file=sys.stderr)
+        self.out, self.err = self.capsys.readouterr()
+        self.err = "\n".join(line for line in self.err.replace("\r", "\n").split("\n") if line and not BAR.search(line))
+        return status
+
+    @staticmethod
+    def fail_at(*names: str) -> Callable[[str, int], None]:
+        def before(name: str, step: int) -> None:
+            if name in names and step == 1:
+                raise FloatingPointError(f"{name} diverged")
+
+        return before
+
+    @staticmethod
+    def interrupt_at(where: tuple[str, int]) -> Callable[[str, int], None]:
+        def before(name: str, step: int) -> None:
+            if (name, step) == where:
+                raise KeyboardInterrupt
+
+        return before
+
+    @staticmethod
+    def over_at(clock: SimpleNamespace, where: tuple[str, int]) -> Callable[[str, int], None]:
+        def before(name: str, step: int) -> None:
+            if (name, step) == where:
+                clock.now += 1e6
+
+        return before
+
+
+@pytest.fixture
+def toys(toy, capsys: pytest.CaptureFixture, tmp_path: Path) -> Sweep:
+    return Sweep(toy, capsys, tmp_path)
 
 
 TASK = {"data": "digits", "network": "small_lenet", "seeds": 4, "control_seeds": 2}

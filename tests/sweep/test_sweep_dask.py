@@ -56,7 +56,7 @@ def call(toy, tmp_path, **change) -> tuple[str, dict]:
         "deadline": None,
         "owner": None,
     }
-    return sweep.call("k", {"name": "a", "steps": 2}, **how | change)
+    return sweep.call("k", {"name": "a", "steps": 2}, [], **how | change)
 
 
 def test_a_worker_elsewhere_clears_its_checkpoints_up_when_it_has_finished(toy, tmp_path):

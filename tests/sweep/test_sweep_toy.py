@@ -3,8 +3,6 @@
 import importlib
 import os
 import re
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,89 +16,26 @@ from lib.sweep import provenance
 from lib.sweep.grid import grid, key
 from lib.sweep.store import Store
 
-BAR = re.compile(r"unit/s|s/unit")
-TABLE = "name,step,value\n" + "".join(
-    f"{name},0,0.333333\n{name},1,1\n{name},2,2\n" for name in "abcd"
-)  # the sums of 1/3, 2/3 and 3/3
-
-
-class Sweep:
-    """`lib.sweep toy` in this process, one configuration after the other: d, b, a, c."""
-
-    def __init__(self, toy, capsys: pytest.CaptureFixture, folder: Path):
-        self.toy, self.capsys, self.folder, self.err = toy, capsys, folder, ""
-
-    def csv(self, scale: str = "quick") -> Path:
-        return self.folder / "results" / scale / "runs" / "toy.csv"
-
-    def store(self, scale: str = "quick") -> Path:
-        return self.folder / "store" / scale / "toy"
-
-    def __call__(self, *more: str, scale: str = "quick") -> int:
-        """The exit status; what was said is kept in out and, less the bar, in err."""
-        words = ["toy", "--scale", scale, "--jobs", "1", "--params", str(self.toy.params)]
-        words += ["--results", str(self.folder / "results"), "--store", str(self.folder / "store"), *more]
-        self.toy.steps.clear()
-        status = 0
-        try:
-            sweep.main(words)
-        except SystemExit as stop:
-            status = stop.code if isinstance(stop.code, int) else 1
-            print(stop.code if isinstance(stop.code, str) else "", end="", file=sys.stderr)
-        self.out, self.err = self.capsys.readouterr()
-        self.err = "\n".join(line for line in self.err.replace("\r", "\n").split("\n") if line and not BAR.search(line))
-        return status
-
-
-@pytest.fixture
-def toys(toy, capsys: pytest.CaptureFixture, tmp_path: Path) -> Sweep:
-    return Sweep(toy, capsys, tmp_path)
-
-
-def fail_at(*names: str) -> Callable[[str, int], None]:
-    def before(name: str, step: int) -> None:
-        if name in names and step == 1:
-            raise FloatingPointError(f"{name} diverged")
-
-    return before
-
-
-def interrupt_at(where: tuple[str, int]) -> Callable[[str, int], None]:
-    def before(name: str, step: int) -> None:
-        if (name, step) == where:
-            raise KeyboardInterrupt
-
-    return before
-
-
-def over_at(clock: SimpleNamespace, where: tuple[str, int]) -> Callable[[str, int], None]:
-    def before(name: str, step: int) -> None:
-        if (name, step) == where:
-            clock.now += 1e6
-
-    return before
-
-
 ALL = [(name, step) for name in "dbac" for step in range(3)]
 
 
-def test_a_sweep_writes_a_sorted_table_in_a_fixed_format_and_empties_its_store(toys: Sweep):
+def test_a_sweep_writes_a_sorted_table_in_a_fixed_format_and_empties_its_store(toys):
     assert toys() == 0
-    assert toys.csv().read_text() == TABLE
+    assert toys.csv().read_text() == toys.TABLE
     assert toys.toy.steps == ALL
     assert not toys.store().exists()
     assert toys.out.endswith("toy.csv: all 4 configurations\n")
     assert not provenance.beside(toys.csv()).exists()  # quick results are gated
 
 
-def test_a_forced_run_trains_again(toys: Sweep):
+def test_a_forced_run_trains_again(toys):
     toys()
     toys()
     assert toys.toy.steps == ALL
-    assert toys.csv().read_text() == TABLE
+    assert toys.csv().read_text() == toys.TABLE
 
 
-def test_quick_computes_portably_and_other_scales_as_the_machine_can(toys: Sweep):
+def test_quick_computes_portably_and_other_scales_as_the_machine_can(toys):
     for scale, expected in (("real", None), ("quick", "AVX2")):
         seen = []
         os.environ.pop("MKL_CBWR", None)
@@ -109,8 +44,8 @@ def test_quick_computes_portably_and_other_scales_as_the_machine_can(toys: Sweep
         assert set(seen) == {expected}
 
 
-def test_a_failing_configuration_leaves_the_others_finished_and_its_traceback(toys: Sweep):
-    toys.toy.before = fail_at("b", "a")
+def test_a_failing_configuration_leaves_the_others_finished_and_its_traceback(toys):
+    toys.toy.before = toys.fail_at("b", "a")
     assert toys() == 2
     assert [step for step in toys.toy.steps if step[0] in "dc"] == [step for step in ALL if step[0] in "dc"]
     assert re.fullmatch(
@@ -127,18 +62,18 @@ def test_a_failing_configuration_leaves_the_others_finished_and_its_traceback(to
     toys.toy.before = lambda name, step: None  # mended
     assert toys() == 0
     assert toys.toy.steps == [("b", 1), ("b", 2), ("a", 1), ("a", 2)]  # each from where it was
-    assert toys.csv().read_text() == TABLE
+    assert toys.csv().read_text() == toys.TABLE
 
 
-def test_a_failing_run_leaves_the_csv_of_an_earlier_one(toys: Sweep):
+def test_a_failing_run_leaves_the_csv_of_an_earlier_one(toys):
     toys()
-    toys.toy.before = fail_at("c")
+    toys.toy.before = toys.fail_at("c")
     assert toys() == 2
-    assert toys.csv().read_text() == TABLE
+    assert toys.csv().read_text() == toys.TABLE
 
 
-def test_a_damaged_entry_is_named_and_computed_again(toys: Sweep):
-    toys.toy.before = fail_at("c")
+def test_a_damaged_entry_is_named_and_computed_again(toys):
+    toys.toy.before = toys.fail_at("c")
     toys()
     damaged = sorted(toys.store().glob("*.json"))[0]
     name = Store(toys.store()).finished([damaged.stem])[damaged.stem]["configuration"]["name"]
@@ -147,11 +82,11 @@ def test_a_damaged_entry_is_named_and_computed_again(toys: Sweep):
     assert toys() == 0
     assert toys.err.startswith(f"{damaged.name} is damaged (")
     assert {step[0] for step in toys.toy.steps} == {name, "c"}
-    assert toys.csv().read_text() == TABLE
+    assert toys.csv().read_text() == toys.TABLE
 
 
-def test_changed_settings_are_computed_anew(toys: Sweep):
-    toys.toy.before = fail_at("c")
+def test_changed_settings_are_computed_anew(toys):
+    toys.toy.before = toys.fail_at("c")
     toys()
     toys.toy.before = lambda name, step: None
     toys.toy.params.write_text("quick: {toy: {names: [d, b, a, c], steps: 2}}")
@@ -160,8 +95,8 @@ def test_changed_settings_are_computed_anew(toys: Sweep):
 
 
 @pytest.mark.parametrize("where", [("d", 0), ("b", 0), ("b", 2), ("c", 2)])
-def test_a_keyboard_interrupt_says_one_line_and_the_sweep_goes_on(toys: Sweep, where: tuple[str, int]):
-    toys.toy.before = interrupt_at(where)
+def test_a_keyboard_interrupt_says_one_line_and_the_sweep_goes_on(toys, where: tuple[str, int]):
+    toys.toy.before = toys.interrupt_at(where)
     assert toys() == 1
     assert toys.err == "lib.sweep: stopped; what is finished is kept, the same command goes on"
     assert not toys.csv().exists()
@@ -169,28 +104,28 @@ def test_a_keyboard_interrupt_says_one_line_and_the_sweep_goes_on(toys: Sweep, w
     toys.toy.before = lambda name, step: None
     assert toys() == 0
     assert done + toys.toy.steps == ALL  # nothing twice
-    assert toys.csv().read_text() == TABLE
+    assert toys.csv().read_text() == toys.TABLE
 
 
-def test_the_csv_is_there_whole_before_the_store_is_emptied(toys: Sweep, monkeypatch: pytest.MonkeyPatch):
+def test_the_csv_is_there_whole_before_the_store_is_emptied(toys, monkeypatch: pytest.MonkeyPatch):
     def killed(store: Store) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(Store, "empty", killed)
         assert toys() == 1
-    assert toys.csv().read_text() == TABLE
+    assert toys.csv().read_text() == toys.TABLE
     assert toys() == 0
     assert toys.toy.steps == []  # everything was in the store
-    assert toys.csv().read_text() == TABLE
+    assert toys.csv().read_text() == toys.TABLE
     assert not toys.store().exists()
 
 
-def test_a_budget_stops_in_the_middle_says_so_and_the_same_command_goes_on(toys: Sweep, clock: SimpleNamespace):
-    toys.toy.before = over_at(clock, ("a", 1))
+def test_a_budget_stops_in_the_middle_says_so_and_the_same_command_goes_on(toys, clock: SimpleNamespace):
+    toys.toy.before = toys.over_at(clock, ("a", 1))
     assert toys("--budget", "25m") == 0
     assert "toy.csv: 2 of 4 configurations, the time is over; the same command goes on" in toys.out
-    partial = [line for line in TABLE.splitlines(keepends=True) if line[0] in "nbd"]
+    partial = [line for line in toys.TABLE.splitlines(keepends=True) if line[0] in "nbd"]
     assert toys.csv().read_text() == "".join(partial)
     about = yaml.safe_load(provenance.beside(toys.csv()).read_text())
     assert about["configurations"] == "2 of 4"
@@ -200,12 +135,12 @@ def test_a_budget_stops_in_the_middle_says_so_and_the_same_command_goes_on(toys:
     toys.toy.before = lambda name, step: None
     assert toys("--budget", "25m") == 0
     assert first + toys.toy.steps == ALL
-    assert toys.csv().read_text() == TABLE
+    assert toys.csv().read_text() == toys.TABLE
     assert not provenance.beside(toys.csv()).exists()
 
 
-def test_a_budget_that_is_over_at_once_writes_an_empty_table(toys: Sweep, clock: SimpleNamespace):
-    toys.toy.before = over_at(clock, ("d", 0))
+def test_a_budget_that_is_over_at_once_writes_an_empty_table(toys, clock: SimpleNamespace):
+    toys.toy.before = toys.over_at(clock, ("d", 0))
     assert toys("--budget", "1s") == 0
     assert toys.csv().read_text() == "name,step,value\n"
 
@@ -215,64 +150,9 @@ def test_a_budget_is_a_number_and_a_unit(budget: str, expected: float):
     assert sweep.seconds(budget) == expected
 
 
-@pytest.fixture
-def given(toys: Sweep, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[dict]]:
-    """d and b need a's rows; which rows each run was given."""
-    found, experiment = {}, grid("toy", "quick", toys.toy.params).experiment
-
-    def run(configuration: dict, job, needed: list[dict]) -> list[dict]:
-        found[configuration["name"]] = needed
-        return toys.toy.run(configuration, job)
-
-    needs = lambda configuration: configuration | {"name": "a"} if configuration["name"] in "db" else None  # noqa: E731
-    monkeypatch.setattr(experiment, "needs", needs, raising=False)
-    monkeypatch.setattr(experiment, "run", run)
-    return found
-
-
-NEEDED = [{"value": value, "step": step, "name": "a"} for step, value in enumerate([1 / 3, 1.0, 2.0])]
-
-
-def test_what_needs_anothers_rows_comes_after_it_and_is_given_them(toys: Sweep, given: dict):
-    assert toys() == 0
-    assert [name for name, step in toys.toy.steps if step == 0] == list("acdb")
-    assert given == {"a": [], "c": [], "d": NEEDED, "b": NEEDED}
-    assert toys.csv().read_text() == TABLE
-
-
-def test_the_rows_of_a_configuration_that_was_finished_before_are_given_too(toys: Sweep, given: dict):
-    toys.toy.before = interrupt_at(("b", 1))
-    assert toys() == 1
-    given.clear()
-    toys.toy.before = lambda name, step: None
-    assert toys() == 0
-    assert given == {"b": NEEDED}
-    assert toys.csv().read_text() == TABLE
-
-
-def test_what_needs_the_rows_of_one_that_failed_stays_missing(toys: Sweep, given: dict):
-    toys.toy.before = fail_at("a")
-    assert toys() == 2
-    assert toys.err.startswith("lib.sweep: 1 of 4 configurations failed, 1 are finished and kept; the first: ")
-    assert set(given) == {"a", "c"}
-
-
-def test_what_needs_the_rows_of_one_that_was_stopped_stays_missing(toys: Sweep, given: dict, clock: SimpleNamespace):
-    toys.toy.before = over_at(clock, ("a", 1))
-    assert toys("--budget", "25m") == 0
-    assert "toy.csv: 0 of 4 configurations, the time is over" in toys.out
-    assert set(given) == {"a"}
-
-
-def test_a_grid_that_lacks_what_is_needed_is_refused(toys: Sweep, given: dict):
-    toys.toy.params.write_text("quick: {toy: {names: [d, c]}}")
-    assert toys() == 2
-    assert toys.err == "lib.sweep: quick.toy: a configuration needs another that is not in the grid"
-
-
-def partial(toys: Sweep, clock: SimpleNamespace) -> Path:
+def partial(toys, clock: SimpleNamespace) -> Path:
     """A partial CSV of the real scale with its provenance, moved away from everything that made it."""
-    toys.toy.before = over_at(clock, ("a", 1))
+    toys.toy.before = toys.over_at(clock, ("a", 1))
     toys("--budget", "25m", scale="real")
     toys.toy.before = lambda name, step: None
     away = toys.folder / "away" / "toy.csv"
@@ -290,12 +170,12 @@ def changed(away: Path, **change) -> None:
     provenance.beside(away).write_text(yaml.safe_dump(about))
 
 
-def test_a_sweep_goes_on_from_a_partial_csv_on_another_machine(toys: Sweep, clock: SimpleNamespace):
+def test_a_sweep_goes_on_from_a_partial_csv_on_another_machine(toys, clock: SimpleNamespace):
     away = partial(toys, clock)
     changed(away, seconds=7200, device="another processor")
     assert toys("--resume-from", str(away), scale="real") == 0
     assert toys.toy.steps == [step for step in ALL if step[0] in "ac"]
-    assert toys.csv("real").read_text() == TABLE
+    assert toys.csv("real").read_text() == toys.TABLE
     about = yaml.safe_load(provenance.beside(toys.csv("real")).read_text())
     assert about["configurations"] == "4 of 4"
     there, here = about["parts"]
@@ -303,14 +183,14 @@ def test_a_sweep_goes_on_from_a_partial_csv_on_another_machine(toys: Sweep, cloc
     assert (here["device"], here["seconds"] < 7200, len(here["finished"])) == (provenance.describe("cpu"), True, 2)
 
 
-def test_what_other_sources_computed_is_a_part_of_its_own_where_it_is_asked_for(toys: Sweep, clock: SimpleNamespace):
+def test_what_other_sources_computed_is_a_part_of_its_own_where_it_is_asked_for(toys, clock: SimpleNamespace):
     away, other = partial(toys, clock), "f" * 64
     configurations = grid("toy", "real", toys.toy.params).configurations.values()
     old = [key(configuration, other) for configuration in configurations if configuration["name"] in "bd"]
     changed(away, source_hash=other, commit="abc123", finished=sorted(old))
     assert toys("--resume-from", str(away), "--other-sources", scale="real") == 0
     assert toys.toy.steps == [step for step in ALL if step[0] in "ac"]
-    assert toys.csv("real").read_text() == TABLE
+    assert toys.csv("real").read_text() == toys.TABLE
     there, here = yaml.safe_load(provenance.beside(toys.csv("real")).read_text())["parts"]
     assert (there["commit"], there["source_hash"], there["finished"]) == ("abc123", other, sorted(old))
     assert here["source_hash"] != other
@@ -323,7 +203,7 @@ def test_what_other_sources_computed_is_a_part_of_its_own_where_it_is_asked_for(
     assert yaml.safe_load(provenance.beside(toys.csv("real")).read_text())["parts"] == [there, here]
 
 
-def test_other_sources_with_other_settings_are_computed_anew(toys: Sweep, clock: SimpleNamespace):
+def test_other_sources_with_other_settings_are_computed_anew(toys, clock: SimpleNamespace):
     away = partial(toys, clock)
     changed(away, source_hash="f" * 64)  # under which the finished keys are of no configuration there is
     assert toys("--resume-from", str(away), "--other-sources", scale="real") == 0
@@ -331,12 +211,12 @@ def test_other_sources_with_other_settings_are_computed_anew(toys: Sweep, clock:
     assert len(yaml.safe_load(provenance.beside(toys.csv("real")).read_text())["parts"]) == 1
 
 
-def test_other_sources_are_of_a_file_to_go_on_from(toys: Sweep):
+def test_other_sources_are_of_a_file_to_go_on_from(toys):
     assert toys("--other-sources", scale="real") == 2
     assert toys.err == ("lib.sweep: --other-sources says what may be resumed from: it needs --resume-from FILE")
 
 
-def test_provenance_says_where_numbers_come_from(toys: Sweep):
+def test_provenance_says_where_numbers_come_from(toys):
     toys(scale="real")
     about = yaml.safe_load(provenance.beside(toys.csv("real")).read_text())
     assert (about["experiment"], about["scale"], about["configurations"]) == ("toy", "real", "4 of 4")
@@ -351,9 +231,9 @@ def test_provenance_says_where_numbers_come_from(toys: Sweep):
 
 
 def test_provenance_names_the_processes_that_computed_not_those_of_the_command_that_writes(
-    toys: Sweep, clock: SimpleNamespace
+    toys, clock: SimpleNamespace
 ):
-    toys.toy.before = over_at(clock, ("a", 1))
+    toys.toy.before = toys.over_at(clock, ("a", 1))
     toys("--budget", "25m", scale="real")
     for path in toys.store("real").glob("*.json"):  # as if two processes had made them
         store, entry = Store(path.parent), Store(path.parent).finished([path.stem])[path.stem]
@@ -368,7 +248,7 @@ REFUSED = {
     "other sources": (lambda away: changed(away, source_hash="f" * 64, commit="abc123"), "check out commit abc123"),
     "no provenance": (lambda away: provenance.beside(away).unlink(), "are both needed"),
     "no csv": (lambda away: away.unlink(), "are both needed"),
-    "another csv": (lambda away: away.write_text(TABLE), "is not the file that toy.provenance.yaml describes"),
+    "another csv": (lambda away: away.write_text("name\n"), "is not the file that toy.provenance.yaml describes"),
     "no yaml": (lambda away: provenance.beside(away).write_text("a: [\nb"), "toy.provenance.yaml is damaged"),
     "no mapping": (lambda away: provenance.beside(away).write_text(""), "toy.provenance.yaml is damaged"),
     "all lost": (lambda away: provenance.beside(away).write_text("source_hash: x\n"), "it lacks parts, sha256"),
@@ -380,7 +260,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_trusted_is_not_resumed_from(toys: Sweep, clock: SimpleNamespace, case: str):
+def test_what_cannot_be_trusted_is_not_resumed_from(toys, clock: SimpleNamespace, case: str):
     spoil, why = REFUSED[case]
     away = partial(toys, clock)
     spoil(away)
@@ -402,7 +282,7 @@ def test_what_cannot_be_trusted_is_not_resumed_from(toys: Sweep, clock: SimpleNa
         (["--scheduler", "foo:bar"], "no Dask scheduler answers at foo:bar; `dask scheduler` starts one"),
     ],
 )
-def test_what_cannot_be_done_as_asked_is_refused_in_one_line(toys: Sweep, words: list[str], line: str):
+def test_what_cannot_be_done_as_asked_is_refused_in_one_line(toys, words: list[str], line: str):
     assert toys(*words) == 2
     assert toys.err == f"lib.sweep: {line}"
     assert toys.toy.steps == []
