@@ -16,6 +16,7 @@ from pathlib import Path
 import nbformat
 import papermill
 import yaml
+from nbconvert.preprocessors import CoalesceStreamsPreprocessor
 from nbstripout import strip_output
 from papermill.exceptions import PapermillExecutionError
 from traitlets.config import Config
@@ -109,6 +110,7 @@ def execute(name: str, parameters: dict, target: Path, folder: Path = paths.NOTE
 def clean(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """Outputs and counts stay; timestamps, stderr and random cell names go, and so does where the output went.
 
+    What a cell prints comes in pieces, as many as the clock makes; pieces that follow one another are one output here.
     Without its `out` an executed notebook that is run again, by hand or by nbval, writes nothing.
     """
     strip_output(
@@ -119,7 +121,8 @@ def clean(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
         extra_keys=VOLATILE,
         drop_output_types={"stream:stderr"},
     )
-    for cell in notebook.cells:
+    for number, cell in enumerate(notebook.cells):
+        CoalesceStreamsPreprocessor().preprocess_cell(cell, {}, number)
         if "injected-parameters" in cell.metadata.get("tags", []):
             cell.source = "\n".join(line for line in cell.source.splitlines() if not line.startswith("out = "))
     return notebook

@@ -72,7 +72,7 @@ EXAMPLE = [
     "from lib import plots\nfrom lib.results import save_figure\n\nplots.style()",
     'scale = "quick"\nout = None\ntimes = 2',
     "import matplotlib.pyplot as plt\nfigure, ax = plt.subplots()\nax.plot([0, times])\nsave_figure(figure, 'f', out)",
-    "import sys\nprint('a warning', file=sys.stderr)\nprint(times)",
+    "import sys\nprint('a warning', file=sys.stderr)\nprint('one piece', flush=True)\nprint(times)",
 ]
 
 
@@ -98,6 +98,7 @@ def test_two_executions_give_the_same_bytes_figures_too(folder: Path):
     text = found[0][0].decode()
     assert "image/svg+xml" in text
     assert "a warning\\n" not in text.split('"source"')[0]
+    assert [output.text for output in code(folder / "a" / "example.ipynb")[-1].outputs] == ["one piece\n3\n"]
     assert str(folder) not in text
 
 

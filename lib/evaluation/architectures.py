@@ -7,7 +7,7 @@ counts, with one the last epoch of that stage.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 
 import pandas as pd
 import torch
@@ -18,16 +18,15 @@ from lib.evaluation import accuracy
 from lib.models.alexnet import alexnet
 from lib.models.lenet import lenet5
 from lib.models.plain import moons_mlp
+from lib.pruners import plasticity
 
 Values = dict[str, dict[int, float]]  # {"data/network": {seed: value}}
 
-LENET = ("conv1", "conv2", "fc1", "fc2")
-ALEXNET = (*(f"conv{number}" for number in range(1, 6)), "fc1", "fc2", "fc3")
-NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[str, ...]]] = {  # what is gated
-    "moons_mlp": (moons_mlp, ("fc1", "fc2")),
-    "lenet5": (lenet5, LENET),
-    "alexnet": (alexnet, ALEXNET),
-    "alexnet100": (lambda: alexnet(100), ALEXNET),
+NETWORKS: dict[str, Callable[[], nn.Module]] = {
+    "moons_mlp": moons_mlp,
+    "lenet5": lenet5,
+    "alexnet": alexnet,
+    "alexnet100": partial(alexnet, 100),
 }
 
 
@@ -151,10 +150,9 @@ def _layers(network: str) -> list[nn.Linear | nn.Conv2d]:
     """The layers with gates."""
     if network not in NETWORKS:
         raise BadInput(f"network {network!r}: known are {', '.join(NETWORKS)}")
-    build, names = NETWORKS[network]
     with torch.random.fork_rng(devices=[]):
-        model = build()
-    return [model.get_submodule(name) for name in names]
+        layers = plasticity.trace(NETWORKS[network]())
+    return [layers[name].module for name in plasticity.gateable(layers)]
 
 
 def _ends(runs: pd.DataFrame, variant: str, stage: int | None, data: Sequence[str] | None) -> pd.DataFrame:

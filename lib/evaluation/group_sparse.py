@@ -70,7 +70,6 @@ def recovery(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None
     After the shift: the evaluations of the first fifth of the steps that were left. A run without a shift, or without
     an evaluation there, is left out.
     """
-    keys = [key for key in KEYS if key != "seed"]
     picked = _chosen(runs, chosen)
     picked = picked[picked["shift"] < 1].assign(length=picked.groupby(KEYS).step.transform("max"))
     begin = picked[picked.sparsity >= picked["shift"]].groupby(KEYS).step.min().rename("begin")
@@ -80,7 +79,7 @@ def recovery(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None
     other = dense.reindex(pd.MultiIndex.from_frame(after[["env", "seed", "step"]])).to_numpy()
     gap = (after["return"] - other).groupby([after[key] for key in KEYS]).mean().rename("gap").reset_index()
     end = ends(runs, steps)
-    rows = _beside(_chosen(end, chosen).merge(gap, on=[*keys, "seed"]), end, DENSE, "return", "dense")
+    rows = _beside(_chosen(end, chosen).merge(gap, on=KEYS), end, DENSE, "return", "dense")
     return _cells(rows, 100 * (rows["return"] - rows.dense - rows.gap) / rows.dense)
 
 

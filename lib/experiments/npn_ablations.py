@@ -24,7 +24,6 @@ from lib.training.plasticity import Plasticity
 from lib.training.supervised import seed_of
 
 DATA, NETWORK = "digits", "small_lenet"
-GATED = ("conv1", "conv2", "fc1", "fc2")
 
 KEYS = ("data", "network", "variant", "seed")
 INDEX = (*KEYS, "epoch")
@@ -85,7 +84,6 @@ def run(configuration: dict, job: Job) -> list[dict]:
     torch.manual_seed(seed_of(seed))
     model = plasticity.gated(
         small_lenet(),
-        GATED,
         k=settings.k,
         kind=configuration["kind"],
         tau=configuration["tau"],

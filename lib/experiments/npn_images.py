@@ -22,12 +22,10 @@ from lib.training.examples import Examples
 
 __all__ = ["COLUMNS", "INDEX", "KEYS", "Settings", "configurations", "needs", "run", "units"]
 
-LENET = ("conv1", "conv2", "fc1", "fc2")  # output channels of convolutions, inputs of the others
-ALEXNET = (*(f"conv{number}" for number in range(1, 6)), "fc1", "fc2", "fc3")
-NETWORKS: dict[str, tuple[Callable[[int], nn.Module], tuple[str, ...]]] = {  # from classes, and what is gated
-    "small_lenet": (small_lenet, LENET),
-    "lenet5": (lenet5, LENET),
-    "alexnet": (alexnet, ALEXNET),
+NETWORKS: dict[str, Callable[[int], nn.Module]] = {  # from the number of classes
+    "small_lenet": small_lenet,
+    "lenet5": lenet5,
+    "alexnet": alexnet,
 }
 
 
@@ -56,6 +54,6 @@ def configurations(settings: Settings) -> list[dict]:
 def run(configuration: dict, job: Job, needed: Sequence[dict]) -> list[dict]:
     """Train one seed in one direction; one row a kept epoch."""
     data = vision.load(configuration["data"])
-    build, layers = NETWORKS[configuration["network"]]
+    build = partial(NETWORKS[configuration["network"]], data.classes)
     examples = Examples.of(data, job.device)
-    return train_direction(configuration, partial(build, data.classes), layers, examples, job, needed)
+    return train_direction(configuration, build, examples, job, needed)

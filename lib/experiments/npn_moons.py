@@ -17,7 +17,6 @@ from lib.training.examples import Examples
 __all__ = ["COLUMNS", "INDEX", "KEYS", "Settings", "configurations", "needs", "run", "units"]
 
 DATA, NETWORK = "moons", "moons_mlp"
-GATED = ("fc1", "fc2")  # on the inputs of these: the 100 features and the 80 neurons
 
 Settings = Directions
 
@@ -30,4 +29,4 @@ def configurations(settings: Settings) -> list[dict]:
 def run(configuration: dict, job: Job, needed: Sequence[dict]) -> list[dict]:
     """Train one seed in one direction; one row a kept epoch."""
     examples = Examples.of(vision.load(DATA), job.device)
-    return train_direction(configuration, moons_mlp, GATED, examples, job, needed)
+    return train_direction(configuration, moons_mlp, examples, job, needed)

@@ -90,7 +90,6 @@ def needs(configuration: dict) -> dict | None:
 def train_direction(
     configuration: dict,
     build: Callable[[], nn.Module],
-    layers: Sequence[str],
     examples: Examples,
     job: Job,
     needed: Sequence[Mapping] = (),
@@ -100,23 +99,23 @@ def train_direction(
     Args:
         configuration: one of `Directions.configurations`.
         build: makes the whole network, untrained.
-        layers: those that get gates, see `plasticity.gated`.
         needed: the rows of the configuration that `needs` names.
     """
     direction, seed = configuration["direction"], configuration["seed"]
     training = Plasticity(**configuration["training"])
     first, later = training.epochs[0], sum(training.epochs[1:])
     sessions = Sessions({name: configuration[name] for name in KEYS}, examples, configuration["every"], job)
+    if direction in CUT and not needed:
+        raise BadInput(f"{direction} has the sizes that sparsify ends with: it needs the rows of that direction")
+    torch.manual_seed(seed_of(seed, 2) if direction == "fresh" else seed_of(seed))
+    network = build()
+    layers = plasticity.gateable(plasticity.trace(network))
     if direction in CUT:
-        if not needed:
-            raise BadInput(f"{direction} has the sizes that sparsify ends with: it needs the rows of that direction")
         counts = live_units(max(needed, key=lambda row: row["epoch"])["architecture_live"], layers)
 
     def gated(network: nn.Module, start: Sequence[int | Tensor] | None = None) -> nn.Module:
         return plasticity.gated(network, layers, k=training.k, start=start, seed=seed_of(seed, 1))
 
-    torch.manual_seed(seed_of(seed, 2) if direction == "fresh" else seed_of(seed))
-    network = build()
     if direction in ("sparsify", "expand"):
         sessions.train(direction, gated(network, configuration["start"] or None), training)
     elif direction == "fresh":

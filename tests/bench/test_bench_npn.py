@@ -9,7 +9,7 @@ from lib.pruners import plasticity
 
 
 def test_rows_name_each_rival_and_what_flops_promise(monkeypatch):
-    networks = {"small": (small_lenet, ["conv1", "conv2", "fc1", "fc2"], (4, 8, 10, 16), (1, 8, 8))}
+    networks = {"small": (small_lenet, (4, 8, 10, 16), (1, 8, 8))}
     monkeypatch.setattr(npn, "NETWORKS", networks)
     timed = []
 
@@ -31,7 +31,7 @@ def test_rows_name_each_rival_and_what_flops_promise(monkeypatch):
     # products of one example: outputs x inputs x kernel x positions, dense and of what 4-8-10-16 leaves
     whole = 16 * 9 * 64 + 32 * 16 * 9 * 16 + 128 * 64 + 64 * 10
     torch.manual_seed(0)
-    start = plasticity.gated(small_lenet(), networks["small"][1], start=networks["small"][2])
+    start = plasticity.gated(small_lenet(), start=networks["small"][1])
     channels = len(set((start.fc1.gates.awake.nonzero() // 4).flatten().tolist()))  # that have an open position
     left = 4 * 9 * 64 + channels * 4 * 9 * 16 + 10 * 16 + 16 * 10
     assert rows[6]["ratio_to_dense"] == pytest.approx(left / whole)

@@ -190,7 +190,15 @@ def test_the_noise_is_normal_of_the_width_asked_for_and_clipped():
 
 
 def test_bad_requests_are_refused():
-    for wrong in ({"transitions": 0}, {"transitions": 2.5}, {"seed": -1}, {"noise": -0.1}, {"noise": float("nan")}):
+    nan = float("nan")
+    for wrong in (
+        {"transitions": 0},
+        {"transitions": 2.5},
+        {"transitions": nan},
+        {"seed": -1},
+        {"noise": -0.1},
+        {"noise": nan},
+    ):
         with pytest.raises(BadInput, match="recorded data need 1 transition or more, and a seed and a noise of 0"):
             offline_rl.recorded("hopper", leaning, **({"transitions": 5} | wrong))
     with pytest.raises(BadInput, match="no 'best' policy; there are: expert, medium"):

@@ -340,6 +340,26 @@ def test_gates_that_cannot_be_are_refused(names, more, line):
         plasticity.gated(lenet5(), names, **more)
 
 
+@pytest.mark.parametrize(
+    ("network", "names"),
+    [
+        (lenet5(), ["conv1", "conv2", "fc1", "fc2"]),
+        (alexnet(), ["conv1", "conv2", "conv3", "conv4", "conv5", "fc1", "fc2", "fc3"]),
+        (moons_mlp(), ["fc1", "fc2"]),  # the map's inputs are the coordinates
+        (small_resnet(), [f"blocks.{number}.conv1" for number in range(3)]),  # the others meet in sums
+    ],
+)
+def test_gates_stand_wherever_units_can_be_cut_unless_layers_are_named(network, names):
+    assert plasticity.gateable(plasticity.trace(network)) == names
+    layers = plasticity.trace(plasticity.gated(network))
+    assert [name for name, layer in layers.items() if layer.gates] == names
+
+
+def test_a_network_without_units_to_cut_is_refused():
+    with pytest.raises(BadInput, match=r"gates on \[\]"):
+        plasticity.gated(nn.Sequential(nn.Linear(3, 2)))
+
+
 def test_channels_of_a_residual_sum_are_refused():
     for name in ("stem", "blocks.1.conv2"):
         with pytest.raises(BadInput, match=f"gates on '{name}': its channels meet others in a sum"):

@@ -36,7 +36,7 @@ LENET = ("conv1", "conv2", "fc1", "fc2")
 
 
 def train(configuration, job, needed=()):
-    return train_direction(configuration, moons_mlp, ("fc1", "fc2"), Examples.of(vision.load("moons")), job, needed)
+    return train_direction(configuration, moons_mlp, Examples.of(vision.load("moons")), job, needed)
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ def recorded(
         noise: standard deviation of the noise in units of the bound.
     """
     known = environment(env)
-    if transitions != int(transitions) or transitions < 1 or seed < 0 or not 0 <= noise < np.inf:
+    if transitions % 1 or transitions < 1 or seed < 0 or not 0 <= noise < np.inf:
         raise BadInput(
             f"recorded data need 1 transition or more, and a seed and a noise of 0 or more; "
             f"these are {transitions}, {seed}, {noise}"

@@ -1,6 +1,6 @@
 """Neural plasticity (paper 4): stochastic binary gates on neurons and channels, which a network opens and closes.
 
-    model = plasticity.gated(network, ["conv1", "conv2", "fc1", "fc2"])   # k = 7, all open
+    model = plasticity.gated(network)                                     # every layer, k = 7, all open
     loss = plasticity.arm(model, lambda model: F.cross_entropy(model(inputs), labels), draw)
     plasticity.penalty(model, lambdas).backward()                         # what the open gates cost
     small = plasticity.harden(model)                                      # an ordinary, smaller network
@@ -14,7 +14,7 @@ from lib.pruners.plasticity.expansion import expand, plateaus, wake
 from lib.pruners.plasticity.gates import INFINITE, KINDS, Gated, Gates, gates_of, holding, set_k
 from lib.pruners.plasticity.harden import harden
 from lib.pruners.plasticity.network import architecture, gated, penalty, settled, sizes
-from lib.pruners.plasticity.structure import Layer, live, trace
+from lib.pruners.plasticity.structure import Layer, gateable, live, trace
 
 __all__ = [
     "ESTIMATORS",
@@ -27,6 +27,7 @@ __all__ = [
     "architecture",
     "arm",
     "expand",
+    "gateable",
     "gated",
     "gates_of",
     "generators",

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lib.errors import BadInput
 from lib.pruners.plasticity.gates import KINDS, Gated, Gates, check_k, gates_of
-from lib.pruners.plasticity.structure import Layer, live, spread, trace
+from lib.pruners.plasticity.structure import Layer, gateable, live, spread, trace
 
 OPEN = 3.0  # k phi of a gate that starts open: sigmoid(3) = 0.95 (section 6)
 SPREAD = 0.01  # standard deviation of phi at the start; figure 2 prints N(0.5, 0.01)
@@ -18,7 +18,7 @@ SPREAD = 0.01  # standard deviation of phi at the start; figure 2 prints N(0.5, 
 
 def gated(
     model: nn.Module,
-    layers: Sequence[str],
+    layers: Sequence[str] | None = None,
     k: float = 7.0,
     kind: str = "sigmoid",
     tau: float = 0.5,
@@ -26,7 +26,7 @@ def gated(
     dormant: float = 3.0,
     seed: int = 0,
 ) -> nn.Module:
-    """A copy of the network with gates on the named layers.
+    """A copy of the network with gates on its layers, or on the named ones.
 
     A named Linear has its inputs gated, which are the neurons of the layer before, after their activation; a named
     Conv2d its output channels. So the numbers the paper gives a network are its gates: LeNet-5's 20-50-800-500 are two
@@ -38,7 +38,7 @@ def gated(
     phi starts from N(3/k, 0.01) for open gates (section 6).
 
     Args:
-        layers: paths of Linear and Conv2d layers.
+        layers: paths of Linear and Conv2d layers; None: those of `gateable`.
         k: the slope for which phi is initialised, 7 to sparsify and 0.5 to expand in the paper; `set_k` changes it.
         kind: g, a key of KINDS: "sigmoid" (equation 10), "hard_sigmoid" (equation 11), "hard_concrete".
         start: how many units of each layer start open, chosen at random, or which ones (bool tensors); the others are
@@ -57,9 +57,10 @@ def gated(
         raise BadInput(f"tau={tau} is not in [0, 1)")
     model = copy.deepcopy(model)
     found = trace(model)
+    layers = gateable(found) if layers is None else list(layers)
     chosen = [_named(name, found) for name in layers]
-    if not chosen or list(layers) != [name for name in found if name in layers]:
-        raise BadInput(f"gates on {list(layers)}: name some of {', '.join(found)}, each once and in this order")
+    if not chosen or layers != [name for name in found if name in layers]:
+        raise BadInput(f"gates on {layers}: name some of {', '.join(found)}, each once and in this order")
     widths = [layer.module.weight.shape[isinstance(layer.module, nn.Linear)] for layer in chosen]
     start = widths if start is None else list(start)
     counts = [int(one.sum()) if isinstance(one, Tensor) else one for one in start]
@@ -154,7 +155,7 @@ def _named(name: str, found: dict[str, Layer]) -> Layer:
     layer = found[name]
     if layer.gates is not None:
         raise BadInput(f"gates on {name!r}: it has gates already")
-    if isinstance(layer.module, nn.Conv2d) and not (layer.only_layers and layer.readers):
+    if isinstance(layer.module, nn.Conv2d) and not layer.cuttable:
         raise BadInput(f"gates on {name!r}: its channels meet others in a sum or leave the network, so none can be cut")
     return layer
 

@@ -55,6 +55,11 @@ class Layer:
         return self.inputs or self.outputs
 
     @property
+    def cuttable(self) -> bool:
+        """Whether other layers read its outputs and nothing else does."""
+        return self.only_layers and bool(self.readers)
+
+    @property
     def kernel(self) -> int:
         """Weights between one input unit and one output unit."""
         return self.module.weight[0, 0].numel()
@@ -104,6 +109,19 @@ def trace(model: nn.Module, shape: Sequence[int] | None = None) -> dict[str, Lay
     return layers
 
 
+def gateable(layers: dict[str, Layer]) -> list[str]:
+    """The layers that carry gates unless others are named: each Conv2d whose channels only layers read, and each Linear
+    that reads the units of another layer.
+
+    Args:
+        layers: from `trace`.
+    """
+    return [
+        name for name, layer in layers.items()
+        if (layer.cuttable if isinstance(layer.module, nn.Conv2d) else layer.source is not None)
+    ]  # fmt: skip
+
+
 def live(layers: dict[str, Layer], tied: bool = True) -> dict[str, tuple[Tensor, Tensor]]:
     """Which of each layer's units are live at test time: {name: (inputs [in], outputs [out])}, bool.
 
@@ -130,7 +148,7 @@ def live(layers: dict[str, Layer], tied: bool = True) -> dict[str, tuple[Tensor,
     found = {}
     for name, layer in layers.items():
         outputs = _emitted(layer)
-        if layer.only_layers and layer.readers and (tied or layer.outputs is None):
+        if layer.cuttable and (tied or layer.outputs is None):
             read = [inputs[reader].reshape(len(outputs), -1).any(1) for reader in layer.readers]
             outputs = outputs & torch.stack(read).any(0)
         if not (bool(inputs[name].any()) and bool(outputs.any())):
