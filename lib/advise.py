@@ -19,10 +19,9 @@ from torch.nn import functional as F
 from lib import pruners
 from lib.bench.timing import in_turn
 from lib.errors import BadInput
-from lib.evaluation.sizes import positions
 from lib.kernels import two_four
 from lib.kernels.products import csr, csr_linear, int8_linear, padded, quantised
-from lib.pruners.layers import as_matrix
+from lib.pruners.layers import as_matrix, positions
 
 COLUMNS = ("layer", "m", "n", "k", "sparsity", "batch", "dense_ms", "int8_ms", "two_four_ms", "csr_ms", "use", "why")
 WAYS = {"dense": "dense", "int8": "int8", "two_four": "2:4", "csr": "CSR"}
@@ -53,6 +52,8 @@ def advise(
     """
     if batch < 1:
         raise BadInput(f"batch={batch}: at least one example is needed")
+    if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
+        raise BadInput(f"device={device!r}: expected cpu, or cuda where torch finds a GPU")
     dtype = torch.float32 if device == "cpu" else torch.float16
     two_four.backend(dtype, device)
     layers = pruners.prunable(model)

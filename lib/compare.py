@@ -54,8 +54,15 @@ def against_commit(scale: str, root: Path = paths.ROOT) -> dict[str, Difference]
     """Each CSV under results/SCALE against HEAD's, by its path."""
     folder = root / "results" / scale
     found = {}
-    for path in sorted(folder.rglob("*.csv")):
-        name = path.relative_to(root).as_posix()
+    command = ["git", "ls-tree", "-r", "--name-only", "HEAD", f"results/{scale}/"]
+    listed = subprocess.run(command, cwd=root, capture_output=True, text=True).stdout.splitlines()
+    known = [name for name in listed if name.endswith(".csv")]
+    there = {path.relative_to(root).as_posix(): path for path in folder.rglob("*.csv")}
+    for name in sorted({*known, *there}):
+        if name not in there:
+            found[name] = Difference(np.inf, shape="committed, but not there any more")
+            continue
+        path = there[name]
         committed = subprocess.run(["git", "show", f"HEAD:{name}"], cwd=root, capture_output=True, text=True)
         if committed.returncode:
             found[name] = Difference(np.inf, shape="not committed yet")

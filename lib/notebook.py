@@ -67,7 +67,10 @@ def parameter(text: str) -> tuple[str, object]:
     name, equals, value = text.partition("=")
     if not equals:
         raise BadInput(f"-p {text}: expected NAME=VALUE")
-    return name, yaml.safe_load(value)
+    try:
+        return name, yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise BadInput(f"-p {text}: {value!r} is not YAML: {' '.join(str(error).split())}") from error
 
 
 def execute(name: str, parameters: dict, target: Path, folder: Path = paths.NOTEBOOKS) -> None:

@@ -26,6 +26,7 @@ from lib.errors import BadInput
 from lib.results import write_text
 from lib.settings import SCALES
 
+STORED = ("vision.py", "speech")  # what reads data/
 HEADER = "# Written by `python -m lib.pipeline` from params.yaml, notebooks/ and the imports in lib/; do not edit.\n"
 FILES = {"quick": Path("dvc.yaml"), "real": Path("results/real/dvc.yaml")}
 
@@ -48,16 +49,19 @@ def pipeline(scale: str = "quick", root: Path = paths.ROOT) -> str:
 
 
 def sweep_stage(name: str, scale: str, root: Path) -> dict:
-    used = _names(sources.closure("lib.sweep.__main__", f"lib.experiments.{name}", root=root), root)
+    """An experiment at a scale; beyond quick its data may lie in data/, unless it learns from agents alone."""
+    files = sources.closure("lib.sweep.__main__", f"lib.experiments.{name}", root=root)
+    stored = scale != "quick" and any(path.is_relative_to(f"lib/data/{kind}") for path in files for kind in STORED)
     return {
         "cmd": f"python -m lib.sweep {name} --scale {scale}",
-        "deps": used if scale == "quick" else [*used, "data"],
+        "deps": [*_names(files, root), *(["data"] if stored else [])],
         "params": [f"{scale}.{name}"],
         "metrics": [_in_git(_runs(name, scale), persist=True)],
     }
 
 
 def claims_stage(experiments: list[str], scale: str, root: Path) -> dict:
+    """The verdicts of a scale, from the runs of its experiments and the benchmarks."""
     measured = [_runs(name, scale) for name in experiments] + benchmarks(root)
     return {
         "cmd": f"python -m lib.claims --scale {scale}",
@@ -67,6 +71,7 @@ def claims_stage(experiments: list[str], scale: str, root: Path) -> dict:
 
 
 def scorecard_stage(root: Path) -> dict:
+    """Each claim at its largest scale."""
     claims = [f"results/{scale}/claims.csv" for scale in SCALES]
     there = [name for name in claims if name == claims[0] or (root / name).exists()]
     return {
@@ -95,8 +100,10 @@ def code(path: Path) -> ast.AST:
 
 
 def notebook_stage(path: Path, tree: ast.AST, scale: str, root: Path) -> dict:
+    """A notebook at a scale, from what it imports and reads; its tables, figures and the notebook come out."""
     modules = [name for name in sources.imported(tree) if sources.file_of(name, root)]
-    used = _names([path.relative_to(root), *sources.closure("lib.notebook", *modules, root=root)], root)
+    files = [path.relative_to(root), *sources.closure("lib.notebook", *modules, root=root)]
+    used = _names([*files, *(papers(root) if "lib.claims.papers" in modules else [])], root)
     used += [_runs(name, scale) for name in _runs_read(tree)]
     used += [f"results/bench/{name}.csv" for name in _bench_read(tree)]
     used += [f"results/{scale}/claims.csv"] if _calls(tree, "read_claims") else []
@@ -152,6 +159,8 @@ def _names(files: list[Path], root: Path) -> list[str]:
     used = set(files)
     for folder in sorted({parent for path in files for parent in path.parents}, key=lambda parent: len(parent.parts)):
         sources_inside = {path.relative_to(root) for path in (root / folder).rglob("*.py")}
+        if not sources_inside:  # a folder of other files, such as the experts
+            sources_inside = {path.relative_to(root) for path in (root / folder).rglob("*") if path.is_file()}
         if folder.parts and len(sources_inside) > 1 and sources_inside <= used:
             used = used - sources_inside | {folder}
     return sorted(path.as_posix() for path in used)

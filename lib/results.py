@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pandas as pd
 
 from lib import paths
 from lib.errors import BadInput
+from lib.whole import whole
 
 DIGITS = "%.6g"  # one number format everywhere, so that the same numbers are the same bytes
 
@@ -55,13 +55,8 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
 
 def write_text(text: str, path: Path) -> None:
     """Write a text file whole or not at all: a reader sees the old content or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with part.open("w") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    part.replace(path)
+    with whole(path) as file:
+        file.write(text.encode())
 
 
 def save_table(table: pd.DataFrame, name: str, out: str | None) -> None:
@@ -73,6 +68,5 @@ def save_table(table: pd.DataFrame, name: str, out: str | None) -> None:
 def save_figure(figure, name: str, out: str | None) -> None:
     """Keep a notebook's figure as OUT/figures/NAME.svg; does nothing where there is no OUT."""
     if out is not None:
-        path = Path(out) / "figures" / f"{name}.svg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, metadata={"Date": None})
+        with whole(Path(out) / "figures" / f"{name}.svg") as file:
+            figure.savefig(file, format="svg", metadata={"Date": None})

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -72,6 +73,8 @@ def refuse_unknown(task: Any, **known: Collection[str]) -> None:
 def _value(kind: Any, value: Any, where: str) -> Any:
     if is_dataclass(kind):
         return build(kind, value, where)
+    if get_origin(kind) in (Union, UnionType):  # of one kind and None
+        return None if value is None else _value(next(k for k in get_args(kind) if k is not NoneType), value, where)
     if get_origin(kind) is tuple:
         if not isinstance(value, list):
             raise BadInput(f"{where}: expected a list, found {value!r}")

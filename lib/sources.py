@@ -1,4 +1,4 @@
-"""Which of the project's files a module really imports, and one hash over them.
+"""Which of the project's files a module really uses, and one hash over them.
 
 The sweep's store is keyed by this hash, provenance names it, and a test holds the stages of dvc.yaml to it.
 """
@@ -18,7 +18,8 @@ def closure(*modules: str, root: Path = paths.ROOT) -> list[Path]:
     """The files under lib/ that importing these modules runs, relative to the root, sorted.
 
     Read from the text: imports inside functions count, and so does each package's __init__ on the way. Modules must
-    be named absolutely ("lib.sweep"); the project has no relative imports.
+    be named absolutely ("lib.sweep"); the project has no relative imports. With a module come the files that it names
+    as `Path(__file__).with_name("...")`, of a folder all in it.
 
     Raises:
         BadInput: one of these modules is not there.
@@ -34,9 +35,21 @@ def closure(*modules: str, root: Path = paths.ROOT) -> list[Path]:
         for depth in range(1, len(parts) + 1):
             path = file_of(".".join(parts[:depth]), root)
             if path is not None and path not in found:
-                found.add(path)
-                queue += imported(ast.parse((root / path).read_text()))
+                tree = ast.parse((root / path).read_text())
+                found |= {path, *beside(path, tree, root)}
+                queue += imported(tree)
     return sorted(found)
+
+
+def beside(module: Path, tree: ast.AST, root: Path = paths.ROOT) -> list[Path]:
+    """The files that a parsed module names as `Path(__file__).with_name("...")`, relative to the root."""
+    found: list[Path] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Path(__file__).with_name":
+            named = root / module.with_name(ast.literal_eval(node.args[0]))
+            files = [named] if named.is_file() else [path for path in named.rglob("*") if path.is_file()]
+            found += [path.relative_to(root) for path in files]
+    return found
 
 
 def imported(tree: ast.AST) -> list[str]:

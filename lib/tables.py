@@ -11,6 +11,8 @@ from lib.claims.readme import measured_text
 from lib.evaluation import verification
 from lib.evaluation.accuracy import difference, last
 
+VERDICT = ("printed", "measured [low, high]", "data", "verdict", "note")
+
 
 def variants(runs: pd.DataFrame, scale: str) -> pd.DataFrame:
     """Where each variant of each network ends: one row a network and variant, in the figures' order."""
@@ -106,7 +108,8 @@ def error_rates(runs: pd.DataFrame, chosen: Sequence[str] | None = None) -> pd.D
     )
 
 
-def verdicts(claims: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """Rows of claims, by what they say; "measured [low, high]" may be among the columns."""
+def verdicts(claims: pd.DataFrame, columns: Sequence[str] = VERDICT) -> pd.DataFrame:
+    """Rows of claims, by what they say; "measured [low, high]" may be among the columns. An empty note is left out."""
     numbers = [measured_text(row) for row in claims.to_dict("records")]
-    return claims.assign(**{"measured [low, high]": numbers}).set_index("says")[list(columns)]
+    shown = [name for name in columns if name != "note" or claims.note.any()]
+    return claims.assign(**{"measured [low, high]": numbers}).set_index("says")[shown]

@@ -87,5 +87,7 @@ def test_what_cannot_be_measured_is_refused_in_one_line():
         advise(Small(), 5)
     with pytest.raises(BadInput, match="batch=0: at least one example is needed"):
         advise(nn.Linear(2, 2), 0)
+    with pytest.raises(BadInput, match="device='gpu': expected cpu, or cuda where torch finds a GPU"):
+        advise(nn.Linear(2, 2), 1, device="gpu")
     with pytest.raises(BadInput, match="ReLU has no Linear or Conv2d layer"):
         advise(nn.ReLU(), 1)

@@ -37,6 +37,10 @@ def test_the_working_tree_is_compared_with_the_commit(tree: Path):
     changed = {name: d for name, d in found.items() if d.numbers}
     assert set(changed) == {"results/quick/runs/two_four_workflow.csv"}
     assert changed.popitem()[1].where == "accuracy"
+    path.rename(path.with_suffix(".txt"))
+    gone = against_commit("quick", tree)["results/quick/runs/two_four_workflow.csv"]
+    assert gone.shape == "committed, but not there any more"
+    path.with_suffix(".txt").rename(path)
     subprocess.run(["git", "rm", "-q", "--cached", str(path)], cwd=tree, check=True)
     subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "t"], cwd=tree, check=True)
     assert against_commit("quick", tree)["results/quick/runs/two_four_workflow.csv"].shape == "not committed yet"

@@ -72,7 +72,8 @@ def test_the_closure_of_an_experiment_is_what_a_fresh_python_loads_for_it():
     script += "print(*[m.__file__ for n, m in sys.modules.items() if n.split('.')[0] == 'lib' and m.__file__])"
     done = subprocess.run([sys.executable, "-c", script], cwd=paths.ROOT, capture_output=True, text=True, check=True)
     loaded = {Path(name).relative_to(paths.ROOT) for name in done.stdout.split()}
-    assert set(sources.closure("lib.experiments.two_four_workflow")) == loaded
+    used = sources.closure("lib.experiments.two_four_workflow")
+    assert {path for path in used if path.suffix == ".py"} == loaded
 
 
 def test_the_project_has_no_relative_imports_which_the_closure_would_miss():
@@ -97,3 +98,19 @@ def test_the_fingerprint_changes_with_a_content_and_with_a_name_and_with_nothing
     (tree / "lib/deep/leaf.py").rename(tree / "lib/deep/twig.py")
     renamed = [Path(str(path).replace("leaf", "twig")) for path in files]
     assert sources.fingerprint(renamed, tree) != before
+
+
+def test_files_that_a_module_names_beside_itself_belong_to_it(tree: Path):
+    (tree / "lib" / "deep" / "kept" / "one").mkdir(parents=True)
+    for name in ("kept/one/a.npz", "kept/card.yaml", "list.toml", "another.toml"):
+        (tree / "lib" / "deep" / name).touch()
+    text = 'KEPT, LIST = Path(__file__).with_name("kept"), Path(__file__).with_name("list.toml")\n'
+    (tree / "lib" / "deep" / "leaf.py").write_text(text)
+    found = set(closure(tree, "lib.deep.leaf"))
+    assert {"lib/deep/kept/one/a.npz", "lib/deep/kept/card.yaml", "lib/deep/list.toml"} <= found
+    assert "lib/deep/another.toml" not in found
+
+
+def test_the_experts_belong_to_what_their_rollouts_are_made_for():
+    used = {path.as_posix() for path in sources.closure("lib.experiments.offline_rl")}
+    assert "lib/data/experts/Hopper-v4/expert.npz" in used

@@ -14,6 +14,7 @@ import pytest
 
 from lib import paths
 from lib.errors import BadInput
+from lib.pages import __main__ as pages
 from lib.pages.__main__ import index, write
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -120,3 +121,21 @@ def test_a_dead_link_in_a_notebook_is_an_error(tmp_path: Path):
 def test_without_executed_notebooks_there_are_no_pages(tmp_path: Path):
     with pytest.raises(BadInput, match="make repro"):
         write(tmp_path, tmp_path / "html")
+
+
+def test_a_folder_with_other_things_is_left_alone_and_pages_are_replaced(tmp_path: Path, monkeypatch):
+    def build(words: list[str]) -> int:
+        Path(words[-1]).mkdir(parents=True)
+        (Path(words[-1]) / "index.html").write_text("pages")
+        return 0
+
+    monkeypatch.setattr(pages, "build_main", build)
+    thesis = tmp_path / "out" / "thesis.txt"
+    thesis.parent.mkdir()
+    thesis.write_text("mine")
+    with pytest.raises(BadInput, match="holds other things than pages, which would be deleted: name an empty folder"):
+        write(paths.RESULTS, thesis.parent)
+    assert thesis.read_text() == "mine"
+    for _ in range(2):
+        write(paths.RESULTS, tmp_path / "new")
+        assert (tmp_path / "new" / "index.html").read_text() == "pages"

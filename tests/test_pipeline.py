@@ -49,6 +49,9 @@ def test_every_quick_result_belongs_to_one_stage():
     assert sorted(written) == sorted(there)
 
 
+PRINTED = {path.stem for path in paths.NOTEBOOKS.glob("*.ipynb") if "papers.read()" in path.read_text()}
+
+
 def append(path: Path, text: str) -> None:
     path.write_text(path.read_text() + text)
 
@@ -57,7 +60,7 @@ def append(path: Path, text: str) -> None:
     ("changed", "expected"),
     [
         ("lib/experiments/two_four_workflow.py", {"two_four_workflow", "23_train_prune_retrain"}),  # 23 imports it
-        ("lib/papers/two_four.yaml", {"claims", "scorecard"}),
+        ("lib/papers/two_four.yaml", {"claims", "scorecard", *PRINTED}),
         ("lib/exercises/two_four.py", {path.stem for path in paths.NOTEBOOKS.glob("2*.ipynb")}),
         ("README.md", set()),
     ],
@@ -120,3 +123,11 @@ def test_timings_that_a_claim_is_judged_by_make_verdicts_stale(tree: Path):
     assert "results/bench/toy.csv" not in pipeline.claims_stage([], "quick", tree)["deps"]  # not measured yet
     (tree / "results" / "bench" / "toy.csv").write_text("device\n")
     assert "results/bench/toy.csv" in pipeline.claims_stage([], "quick", tree)["deps"]
+
+
+def test_sweeps_that_learn_from_agents_do_not_wait_for_images(tree: Path):
+    assert "data" in pipeline.sweep_stage("two_four_workflow", "real", tree)["deps"]
+    assert "data" in pipeline.sweep_stage("skdfe", "real", tree)["deps"]
+    for name, scale in (("offline_rl", "real"), ("gst_td3", "real"), ("two_four_workflow", "quick")):
+        assert "data" not in pipeline.sweep_stage(name, scale, tree)["deps"]
+    assert "lib/data/experts" in pipeline.sweep_stage("offline_rl", "real", tree)["deps"]

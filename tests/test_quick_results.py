@@ -22,9 +22,11 @@ POINTS = 1.0  # accuracy in percent of 500 test digits: five of them may fall on
 CLOSE = {"accuracy": POINTS, "return": 1.0, "normalised_return": 0.1, "sparsity": 1e-6, "kept": 0.1}
 CLOSE |= {"eer": 3.0, "eer_cosine": 3.0, "min_dcf": 0.1}  # eer in percent of 2,160 trials of one speaker
 # The libraries under torch choose kernels by the processor, whatever PORTABLE says (MKL by its maker), so a Xeon rounds
-# sums in another order than an EPYC, and of training, chaotic as it is, little but the outline stays the same.
-COMPUTED_ON = dict.fromkeys(("npn_ablations", "npn_images", "npn_moons"), "GenuineIntel")
-OTHERS_ON = "AuthenticAMD"
+# sums in another order than an EPYC, and of training, chaotic as it is, the outline stays the same: which rows there
+# are, and about where they are. Of returns not even that; an agent of 1,000 steps may or may not have learned to stand.
+COMPUTED_ON = "GenuineIntel"
+COARSE = {"accuracy": 10.0, "kept": 2.0, "eer": 15.0, "min_dcf": 0.2}
+FIXED = ("sparsity", "flops")  # in paper 2 by the pattern, whatever the weights are
 CHEAP = {
     "gst_bc": {"shift": 0.5},
     "gst_td3": {"block": 4},
@@ -68,10 +70,14 @@ def test_a_configuration_computed_again_gives_the_committed_rows(name: str):
     assert outcome["status"] == "finished", outcome["traceback"]
     again = work.table(outcome["rows"])
     *others, number = work.experiment.INDEX
-    if maker() != COMPUTED_ON.get(name, OTHERS_ON):
+    if maker() != COMPUTED_ON:
         found, expected = (table[others].drop_duplicates(ignore_index=True) for table in (again, committed))
         pd.testing.assert_frame_equal(found, expected, check_dtype=False)
         assert (again.notna().any() == committed.notna().any()).all()
+        for column in (column for column in COARSE if column in committed):
+            assert abs(again[column].mean() - committed[column].mean()) <= COARSE[column], column
+        if name.startswith("two_four"):
+            pd.testing.assert_frame_equal(again[[*FIXED]], committed[[*FIXED]], check_dtype=False)
         return
     exact = [column for column in work.experiment.COLUMNS if column not in CLOSE]
     pd.testing.assert_frame_equal(again[exact], committed[exact], check_dtype=False)

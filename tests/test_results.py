@@ -1,5 +1,6 @@
 """What the pipeline passes on: one number format, whole files or none, and how to get what is missing."""
 
+import os
 from pathlib import Path
 
 import matplotlib.figure
@@ -47,7 +48,7 @@ def test_a_file_is_written_whole_or_the_old_one_stays(tmp_path: Path, monkeypatc
         assert path.read_text() == "old"  # while the new one is being written
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(results.os, "fsync", full_disk)
+    monkeypatch.setattr(os, "fsync", full_disk)
     with pytest.raises(OSError, match="no space left"):
         results.write_text("new", path)
     assert path.read_text() == "old"

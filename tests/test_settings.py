@@ -28,12 +28,17 @@ class Outer:
     words: tuple[str, ...] = ()
     flag: bool = False
     free: dict | None = None
+    some: int | None = 5
 
 
 def test_nested_dataclasses_and_tuples_of_them_are_built():
     content = {"name": "n", "inner": {"rate": 0.5}, "many": [{"rate": 1.5, "steps": 2}], "words": ["a"], "flag": True}
     built = settings.build(Outer, content, "q.x")
     assert built == Outer("n", Inner(0.5, 3), (Inner(1.5, 2),), ("a",), True)
+
+
+def test_nothing_is_a_value_where_it_may_be():
+    assert settings.build(Outer, {"name": "n", "inner": {"rate": 1}, "some": None}, "q").some is None
 
 
 def test_a_whole_number_is_a_float_where_one_is_expected():
@@ -44,7 +49,7 @@ def test_a_whole_number_is_a_float_where_one_is_expected():
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"nmae": "n"}, "q.x: unknown setting 'nmae'; known are name, inner, many, words, flag, free"),
+        ({"nmae": "n"}, "q.x: unknown setting 'nmae'; known are name, inner, many, words, flag, free, some"),
         ({"inner": {"steps": 3}}, "q.x.inner: setting 'rate' is missing"),
         ({"inner": {"rate": "1e-3"}}, "q.x.inner.rate: expected float, found '1e-3'"),
         ({"inner": {"rate": True}}, "q.x.inner.rate: expected float, found True"),
@@ -57,6 +62,7 @@ def test_a_whole_number_is_a_float_where_one_is_expected():
         ({"many": [{"rate": 1.0}, {"rate": 1.0, "steps": 0}]}, "q.x.many[1]: steps 0: expected at least 1"),
         ({"words": ["a", 1]}, "q.x.words[1]: expected str, found 1"),
         ({"flag": "yes"}, "q.x.flag: expected bool, found 'yes'"),
+        ({"some": "a"}, "q.x.some: expected int, found 'a'"),
         ({"name": None}, "q.x.name: expected str, found None"),
     ],
 )

@@ -3,6 +3,7 @@
 import pandas as pd
 
 from lib import plots, tables
+from lib.claims.judge import COLUMNS
 from lib.data import vision
 from lib.experiments import two_four_networks, two_four_workflow
 
@@ -43,6 +44,12 @@ def test_differences_are_paired_by_seed():
         "network": "small LeNet on 8 x 8 digits",
         "mean [95 % interval]": "0.50 [-5.85, 6.85]",
     }
+
+
+def test_a_note_is_shown_where_there_is_one():
+    claim = dict.fromkeys(COLUMNS, "") | {"says": "it works", "seeds": ""}
+    assert "note" not in tables.verdicts(pd.DataFrame([claim]))
+    assert tables.verdicts(pd.DataFrame([claim, claim | {"note": "seen before"}])).note.tolist() == ["", "seen before"]
 
 
 def test_verdicts_stand_by_what_the_claim_says():

@@ -46,12 +46,12 @@ def main(words: list[str] | None = None) -> None:
 
 
 def measure(name: str, device: str) -> pd.DataFrame:
-    """A benchmark's rows, behind what they were measured on. It may ask for a number of threads by its THREADS."""
+    """A benchmark's rows, behind what they were measured on. It may have THREADS and a DEVICE of its own."""
     import torch
 
     module = importlib.import_module(f"lib.bench.{name}")
     before = torch.get_num_threads()
-    threads = getattr(module, "THREADS", before)
+    threads, device = getattr(module, "THREADS", before), getattr(module, "DEVICE", device)
     torch.set_num_threads(threads)
     try:
         table = pd.DataFrame(module.run(device), columns=list(module.COLUMNS))

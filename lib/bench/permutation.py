@@ -24,6 +24,7 @@ from lib.pruners.permutation import anneal, efficacy, greedy, kept
 from lib.training.examples import Examples
 from lib.training.supervised import Training, train
 
+DEVICE = "cpu"  # the search runs there
 COLUMNS = ("matrix", "rows", "columns", "method", "seed", "efficacy", "kept", "seconds")
 SEEDS = range(3)
 PUBLISHED = {  # method: (efficacy, seconds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -44,7 +44,16 @@ MEASURES = {
     "speaker_costs": speaker_costs,
     "verification": verification,
 }
-COLUMNS = ["id", "paper", "where", "says", "printed", "measured", "low", "high", "seeds", "data", "verdict", "why"]
+
+
+class Unmeasurable(BadInput):
+    """The runs that are there do not hold what a claim is measured on."""
+
+
+MISSING = "no runs of"  # how the reason of a claim begins whose experiment has no runs at a scale
+COLUMNS = [
+    "id", "paper", "where", "says", "printed", "measured", "low", "high", "seeds", "data", "verdict", "why", "note",
+]  # fmt: skip
 
 
 def judge(papers: list[Paper], scale: str, results: Path = paths.RESULTS) -> pd.DataFrame:
@@ -54,8 +63,7 @@ def judge(papers: list[Paper], scale: str, results: Path = paths.RESULTS) -> pd.
         for claim in paper.claims:
             head = {"id": claim.id, "paper": paper.paper, "where": claim.where, "says": claim.says}
             judged = _judged(claim, paper, scale, results)
-            judged["why"] += f" ({claim.note})" if claim.note else ""
-            rows.append(head | {"printed": claim.printed} | judged)
+            rows.append(head | {"printed": claim.printed} | judged | {"note": claim.note})
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -65,21 +73,27 @@ def largest(results: Path = paths.RESULTS) -> pd.DataFrame:
     One seed has no interval, so a verdict on one seed never replaces one on several.
     """
     chosen: dict[str, dict] = {}
-    for scale in SCALES:  # a larger scale replaces a smaller one
+    for scale in SCALES:  # a larger scale replaces a smaller one, a reason to be not run only one that says less
         if not (results / scale / "claims.csv").exists():
             continue
         for row in read_claims(scale, results).to_dict("records"):
-            ran = row["verdict"] != NOT_RUN
-            before = chosen.get(row["id"], {"scale": ""})
-            if (ran and not (before["scale"] and str(row["seeds"]) == "1")) or row["id"] not in chosen:
-                chosen[row["id"]] = row | {"scale": scale if ran else ""}
+            before = chosen.get(row["id"])
+            if row["verdict"] == NOT_RUN:
+                better = before is None or not (before["scale"] or row["why"].startswith(MISSING))
+                found = ""
+            else:
+                alone = str(row["seeds"]) == "1" and before is not None and str(before["seeds"]) not in ("", "1")
+                better = before is None or not (before["scale"] and alone)
+                found = scale
+            if better:
+                chosen[row["id"]] = row | {"scale": found}
     if not chosen:
         raise BadInput("no scale has verdicts yet; python -m lib.claims --scale quick")
     return pd.DataFrame(chosen.values()).sort_values("paper", kind="stable", ignore_index=True)
 
 
 def scorecard(papers: list[Paper], results: Path = paths.RESULTS) -> pd.DataFrame:
-    """`largest`, with each claim's kind, its criterion in words, and its note."""
+    """`largest`, with each claim's kind and its criterion in words."""
     known = {claim.id: claim for paper in papers for claim in paper.claims}
     table = largest(results)
     gone = [name for name in table.id if name not in known]
@@ -89,7 +103,6 @@ def scorecard(papers: list[Paper], results: Path = paths.RESULTS) -> pd.DataFram
     return table.assign(
         kind=[claim.kind for claim in claims],
         criterion=[in_words(claim.holds_if) if claim.holds_if else "" for claim in claims],
-        note=[claim.note for claim in claims],
     )
 
 
@@ -107,6 +120,8 @@ def measure(claim: Claim, runs: pd.DataFrame | None) -> float | Mapping[str, flo
         return function(**arguments) if runs is None else function(runs, **arguments)
     except TypeError as error:
         raise BadInput(f"claim {claim.id}: {error}") from error
+    except BadInput as error:
+        raise Unmeasurable(str(error)) from error
 
 
 def _judged(claim: Claim, paper: Paper, scale: str, results: Path) -> dict:
@@ -120,21 +135,35 @@ def _judged(claim: Claim, paper: Paper, scale: str, results: Path) -> dict:
         return _numbers(exact) | {"data": "arithmetic", "verdict": verdict(exact, claim.holds_if), "why": "exact"}
     path = results / scale / "runs" / f"{experiment}.csv"
     if not path.exists():
-        return _not_run(f"no runs of {experiment} at this scale")
+        return _not_run(f"{MISSING} {experiment} at the {scale} scale")
     runs = pd.read_csv(path)
     if runs.empty:
-        return _not_run(f"no run of {experiment} is finished at this scale")
+        return _not_run(f"no run of {experiment} is finished at the {scale} scale")
     used = sorted(set(runs.data if "data" in runs else runs.env))  # whoever learns online has data from there
-    foreign = [name for name in used if name not in paper.data]
+    foreign, own = [name for name in used if name not in paper.data], claim.measure.get("data", paper.data)
     if claim.kind == "number" and foreign:
-        return _not_run(f"an absolute number needs {' or '.join(paper.data)}, this scale has {', '.join(used)}")
-    found = measure(claim, runs)
+        return _not_run(f"an absolute number needs {' or '.join(own)}, the {scale} scale has {', '.join(used)}")
+    if "data" in claim.measure and not set(own) & set(used):
+        return _not_run(f"needs {' or '.join(own)}, the {scale} scale has {', '.join(used)}")
+    try:
+        found = measure(claim, runs)
+    except Unmeasurable as error:  # a partial sweep may lack what a claim compares
+        return _not_run(f"the runs of {experiment} at the {scale} scale: {error}")
     cells = {cell: v if isinstance(v, Interval) else interval(list(v.values())) for cell, v in found.items()}
     if not cells:
-        return _not_run(f"the runs of {experiment} at this scale hold nothing to measure it on")
-    named = [name for name in used if any(cell.startswith(f"{name}/") for cell in cells)]  # as most cells do
-    data = [f"{name} (stand-in)" if name in foreign else name for name in named or used]
-    return _together(cells, claim, ", ".join(data))
+        return _not_run(f"the runs of {experiment} at the {scale} scale hold nothing to measure it on")
+    return _together(cells, claim, _described(cells, used, foreign))
+
+
+def _described(cells: Iterable[str], used: list[str], foreign: list[str]) -> str:
+    """On what a claim was judged: "cifar10 (stand-in): resnet20, vgg10". Cells are named "data/what", as most are."""
+    parts = [cell.split("/") for cell in cells]
+    on = {name: dict.fromkeys(what[0] for data, *what in parts if data == name and what) for name in used}
+    texts = []
+    for name in [name for name in used if on[name]] or used:
+        text = f"{name} (stand-in)" if name in foreign else name
+        texts.append(f"{text}: {', '.join(on[name])}" if on[name] else text)
+    return "; ".join(texts)
 
 
 def _judged_by_bench(claim: Claim, results: Path) -> dict:

@@ -18,6 +18,7 @@ from pathlib import Path
 from lib import paths
 from lib.data import sources
 from lib.errors import BadInput
+from lib.whole import PART
 
 LOCK = paths.ROOT / "data.dvc"
 COUNTED = ("_inputs", "observations", "_speakers")  # arrays with a row an example
@@ -26,7 +27,7 @@ COUNTED = ("_inputs", "observations", "_speakers")  # arrays with a row an examp
 def contents(folder: Path, ignored: Iterable[str] = ()) -> list[str]:
     """The files below a folder as DVC lists them, sorted: not those below `ignored` sets, not unfinished ones."""
     found = (Path(place, name) for place, _, names in os.walk(folder) for name in names)
-    relative = [path.relative_to(folder) for path in found if not path.name.endswith(sources.PART)]
+    relative = [path.relative_to(folder) for path in found if not path.name.endswith(PART)]
     return sorted(path.as_posix() for path in relative if path.parts[0] not in ignored)
 
 

@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 from lib.errors import BadInput
 from lib.settings import build
+from lib.whole import whole
 
 EXPERTS = Path(__file__).with_name("experts")
 WHICH = ("expert", "medium")
@@ -64,11 +65,8 @@ def save(policy: Policy, path: Path) -> None:
     arrays = {"bound": policy.bound.astype(np.float32)}
     for i, (weight, bias) in enumerate(zip(policy.weights, policy.biases, strict=True)):
         arrays |= {f"W{i}": weight.astype(np.float16), f"b{i}": bias.astype(np.float16)}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    with part.open("wb") as file:
+    with whole(path) as file:
         np.savez_compressed(file, **arrays)
-    part.replace(path)
 
 
 def read(path: Path) -> Policy:

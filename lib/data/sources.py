@@ -12,11 +12,9 @@ Nothing half-written is ever found under its own name (`whole`), and nothing tha
 import hashlib
 import io
 import os
-import secrets
 import tarfile
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -27,10 +25,10 @@ import pooch
 
 from lib import paths
 from lib.errors import BadInput
+from lib.whole import whole
 
 REGISTRY = Path(__file__).with_name("registry.toml")
 VARIABLE = "COMPANION_DATA"
-PART = ".part"  # how an unfinished file's name ends; DVC ignores these (.dvcignore)
 
 Reader = Callable[[Mapping[str, bytes]], Mapping[str, np.ndarray]]
 
@@ -135,25 +133,6 @@ def open_digest(file: BinaryIO, algorithm: str) -> str:
     """Checksum in hexadecimal of a file that is open for reading and writing."""
     file.seek(0)
     return hashlib.file_digest(file, algorithm).hexdigest()
-
-
-@contextmanager
-def whole(path: Path) -> Iterator[BinaryIO]:
-    """A new binary file (readable too) that appears under its name when the block ends well, complete and on disk.
-
-    If the block raises, nothing remains; if the process is killed, a `.<name>.<random>.part` remains that nobody reads
-    and anybody may delete. Two processes may write the same file at once: each writes its own part, the last stays.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PART}")
-    try:
-        with part.open("x+b") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def companion() -> Path | None:

@@ -76,8 +76,10 @@ def spread(runs: pd.DataFrame, pruner: str, sparsity: float) -> dict[str, dict[i
 
 
 def last_kept_more(runs: pd.DataFrame, pruner: str, against: str, sparsity: float) -> dict[str, dict[int, float]]:
-    """How much more of each network's last layer one pruner keeps than another, as `lead_of_last`."""
+    """How much more of each network's last layer one pruner keeps than another, as `lead_of_last`; {} without both."""
     chosen = runs[runs.sparsity == sparsity]
+    if not {pruner, against} <= set(chosen.pruner):
+        return {}
     last = chosen[chosen.layer == chosen.groupby("network").layer.transform("max")]
     kept = last.pivot_table(index=["data", "env", "network", "seed"], columns="pruner", values="kept")
     cells: dict[str, dict[int, float]] = {}

@@ -10,7 +10,7 @@ from torch import nn
 
 from lib.kernels import storage
 from lib.kernels.two_four import has_pattern
-from lib.pruners.layers import as_matrix, prunable
+from lib.pruners.layers import as_matrix, positions, prunable
 
 
 def parameters(model: nn.Module) -> int:
@@ -30,30 +30,6 @@ def flops(model: nn.Module, shape: Sequence[int]) -> int:
     """
     uses = positions(model, shape)
     return sum(2 * int((layer.weight != 0).sum()) * uses.get(layer.name, 0) for layer in prunable(model))
-
-
-def positions(model: nn.Module, shape: Sequence[int]) -> dict[str, int]:
-    """How often one example uses each weight of a layer, {parameter name: output positions}."""
-    uses: dict[str, int] = {}
-
-    def count(name: str):
-        def hook(module: nn.Module, inputs: tuple, output: torch.Tensor) -> None:
-            grid = output.shape[2:] if isinstance(module, nn.Conv2d) else output.shape[1:-1]
-            uses[name] = uses.get(name, 0) + math.prod(grid)  # a layer may run more than once
-
-        return hook
-
-    layers = prunable(model)
-    handles = [layer.module.register_forward_hook(count(layer.name)) for layer in layers]
-    training = model.training
-    try:
-        with torch.no_grad():
-            model.eval()(torch.zeros(1, *shape, device=layers[0].weight.device))
-    finally:
-        model.train(training)
-        for handle in handles:
-            handle.remove()
-    return uses
 
 
 def sizes(model: nn.Module, shape: Sequence[int], value_bits: int = 16) -> dict[str, int]:

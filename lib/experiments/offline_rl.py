@@ -66,7 +66,7 @@ class Task:
     episodes: int
     source: str = "recorded"
     quality: str = "expert"
-    transitions: int = 100_000
+    transitions: int | None = 100_000
     batches: int = 1
 
     def __post_init__(self):

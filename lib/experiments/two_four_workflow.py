@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -41,7 +42,7 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "resnet34": resnet.resnet34,
     "resnet50": resnet.resnet50,
 }
-GRADIENT_EXAMPLES = 1024  # training examples behind the gradient score
+GRADIENT_EXAMPLES, GRADIENT_BATCH = 1024, 64  # training examples behind the gradient score, and how many at once
 
 KEYS = ("data", "network", "seed")
 INDEX = ("data", "network", "variant", "seed", "epoch")
@@ -111,15 +112,19 @@ def run(configuration: dict, job: Job) -> list[dict]:
         variants.session("fresh", fresh, number=1, before=0)
         variants.again("unstructured", dense, pruners.unstructured(pruners.magnitude(dense).only(masks), 0.5))
         variants.again("random", dense, pruners.n_of_m(pruners.random(dense, seed).only(masks), 2, 4))
-        gradient = pruners.snip(dense, lambda model: training_loss(model, variants.examples, seed))
+        gradient = pruners.snip(dense, training_losses(variants.examples, seed))
         variants.again("gradient", dense, pruners.n_of_m(gradient.only(masks), 2, 4))
     return variants.rows
 
 
-def training_loss(model: nn.Module, examples: Examples, seed: int) -> Tensor:
-    """Mean loss of the network as it will be used (evaluation mode) on some training examples, the same for a seed."""
-    model.eval()
+def training_losses(examples: Examples, seed: int) -> list[Callable[[nn.Module], Tensor]]:
+    """Losses of a network in evaluation mode, as it will be used, one a batch of training data; the same for a seed."""
     draw = torch.Generator().manual_seed(seed_of(seed, 2))
     chosen = torch.randperm(len(examples.train_labels), generator=draw)[:GRADIENT_EXAMPLES]
-    inputs, labels = next(examples.train_batches((chosen.to(examples.train_labels.device),), "none", draw))
-    return F.cross_entropy(model(inputs), labels)
+    batches = chosen.to(examples.train_labels.device).split(GRADIENT_BATCH)
+
+    def of(batch: Tensor, model: nn.Module) -> Tensor:
+        inputs, labels = next(examples.train_batches((batch,), "none", draw))
+        return F.cross_entropy(model.eval()(inputs), labels)
+
+    return [partial(of, batch) for batch in batches]

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from lib.errors import BadInput
+from lib.whole import whole
 
 MAGIC = b"sparse1\n"
 
@@ -84,9 +85,8 @@ def save(state: Mapping[str, Tensor], path: Path) -> None:
     packed = {name: pack(tensor) for name, tensor in state.items()}
     header = json.dumps({name: about for name, (about, _) in packed.items()}).encode()
     body = MAGIC + len(header).to_bytes(8, "little") + header + b"".join(content for _, content in packed.values())
-    part = path.with_name(f".{path.name}.part")
-    part.write_bytes(body + hashlib.sha256(body).digest())
-    part.replace(path)
+    with whole(path) as file:
+        file.write(body + hashlib.sha256(body).digest())
 
 
 def load(path: Path) -> dict[str, Tensor]:

@@ -24,11 +24,12 @@ PARTS = {
     "5": "Paper 5: group-sparse training",
     "6": "All papers together",
 }
+MARK = ".pages"  # a file in a folder that this program made, so that it may be deleted
 INTRODUCTION = """# Sparsity, Reproduced
 
 Five papers on smaller neural networks, rebuilt from their equations, run from numbered notebooks, and judged claim by
-claim against what the papers printed; so far paper 2. These pages are the executed notebooks. Every measured number on
-them was computed.
+claim against what the papers printed. These pages are the executed notebooks. Every measured number on them was
+computed.
 
 The *quick* pages use data that ships with the software and take seconds to run. A page marked *real scale* shows the
 same notebook on public data.
@@ -49,7 +50,13 @@ def main(words: list[str] | None = None) -> None:
 
 
 def write(results: Path, out: Path) -> None:
-    """Make the pages anew from results/SCALE/notebooks/; when something is wrong with them the old ones stay."""
+    """Make the pages anew from results/SCALE/notebooks/; when something is wrong with them the old ones stay.
+
+    Raises:
+        BadInput: a folder that holds anything but pages, no notebooks, pages with errors.
+    """
+    if out.exists() and not (out / MARK).exists() and any(out.iterdir()):
+        raise BadInput(f"{out} holds other things than pages, which would be deleted: name an empty folder")
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder)
         shutil.copy(Path(__file__).with_name("conf.py"), source)
@@ -63,7 +70,9 @@ def write(results: Path, out: Path) -> None:
         # -W: what Sphinx would only warn of (a dead link, a broken equation) is an error here
         if build_main(["-q", "-W", "--keep-going", "-d", str(source / "build" / "doctrees"), str(source), str(built)]):
             raise BadInput("the pages have errors, named above")
-        shutil.rmtree(out, ignore_errors=True)
+        (built / MARK).touch()
+        if out.exists():
+            shutil.rmtree(out)
         shutil.copytree(built, out)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
@@ -107,6 +109,36 @@ def prunable(model: nn.Module) -> list[Prunable]:
     if not found:
         raise BadInput(f"{type(model).__name__} has no Linear or Conv2d layer, so there is nothing to prune")
     return found
+
+
+def positions(model: nn.Module, shape: Sequence[int], modules: Mapping[str, nn.Module] | None = None) -> dict[str, int]:
+    """How often one example uses each weight of a layer, {name: output positions}; an unused layer is left out.
+
+    Args:
+        shape: of one example, without the batch axis.
+        modules: Linear and Conv2d layers by a name; None: those of `prunable`, by their parameter's.
+    """
+    if modules is None:
+        modules = {layer.name: layer.module for layer in prunable(model)}
+    uses: dict[str, int] = {}
+
+    def count(name: str):
+        def hook(module: nn.Module, inputs: tuple, output: Tensor) -> None:
+            grid = output.shape[2:] if isinstance(module, nn.Conv2d) else output.shape[1:-1]
+            uses[name] = uses.get(name, 0) + math.prod(grid)  # a layer may run more than once
+
+        return hook
+
+    handles = [module.register_forward_hook(count(name)) for name, module in modules.items()]
+    training, some = model.training, next(model.parameters())
+    try:
+        with torch.no_grad():
+            model.eval()(torch.zeros(1, *shape, device=some.device, dtype=some.dtype))
+    finally:
+        model.train(training)
+        for handle in handles:
+            handle.remove()
+    return uses
 
 
 def stacked_runs(layers: Iterable[Prunable]) -> int | None:

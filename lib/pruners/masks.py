@@ -65,7 +65,7 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
         mask = mask.detach().to(layer.weight.device).clone()
         weight = layer.weight * mask
         if (masked := _masked(layer)) is not None:
-            masked.mask = mask
+            masked.mask.copy_(mask)  # in place: a recorded CUDA graph reads it where it is
         else:
             parametrize.register_parametrization(layer.module, "weight", Masked(mask))
         own = grouped(layer)
@@ -75,7 +75,7 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
 
 def attached(model: nn.Module) -> dict[str, Tensor]:
     """The masks attached to the model, {parameter name: bool tensor}."""
-    return {layer.name: masked.mask for layer in prunable(model) if (masked := _masked(layer)) is not None}
+    return {layer.name: masked.mask.clone() for layer in prunable(model) if (masked := _masked(layer)) is not None}
 
 
 def detach(model: nn.Module) -> None:

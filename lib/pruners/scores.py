@@ -84,13 +84,15 @@ def _gradients(
     losses = [loss] if callable(loss) else list(loss)
     if not losses:
         raise BadInput("no losses: at least one is needed")
-    mean = sum(loss(model) for loss in losses) / len(losses)
     weights = [original(layer) for layer in layers]
-    gradients = torch.autograd.grad(mean, weights, create_graph=create_graph, allow_unused=True)
-    for layer, gradient in zip(layers, gradients, strict=True):
-        if gradient is None:
-            raise BadInput(f"the loss does not depend on {layer.name}: score only the networks that it trains")
-    return gradients
+    found = []
+    for one in losses:  # one graph after the other: together they would fill the memory
+        gradients = torch.autograd.grad(one(model) / len(losses), weights, create_graph=create_graph, allow_unused=True)
+        for layer, gradient in zip(layers, gradients, strict=True):
+            if gradient is None:
+                raise BadInput(f"the loss does not depend on {layer.name}: score only the networks that it trains")
+        found.append(gradients)
+    return tuple(sum(each) for each in zip(*found, strict=True))
 
 
 def _products(layers: Sequence[Prunable], trained: Sequence[Tensor]) -> list[Tensor]:

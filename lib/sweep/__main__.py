@@ -24,7 +24,7 @@ import joblib
 from lib import paths
 from lib.errors import BadInput
 from lib.jobs import Job
-from lib.results import write_csv
+from lib.results import write_csv, write_text
 from lib.sweep import provenance
 from lib.sweep.grid import PORTABLE, Grid, grid, names, run_one
 from lib.sweep.progress import Bar
@@ -70,7 +70,7 @@ def sweep(asked: argparse.Namespace) -> None:
     """Run what the store lacks, then write the CSV: all of it, or with a budget what is finished."""
     work = grid(asked.experiment, asked.scale, asked.params)
     commit = provenance.commit()  # of the sources that run, not of what the checkout may hold at the end
-    device = choose_device(asked.device, asked.scale)
+    device = choose_device(asked.device, asked.scale) if asked.scheduler is None else asked.device
     if asked.jobs < 0:
         raise BadInput(f"--jobs {asked.jobs}: expected a number of processes, or 0 for one a core")
     if asked.other_sources and asked.resume_from is None:
@@ -95,7 +95,7 @@ def sweep(asked: argparse.Namespace) -> None:
     complete = len(entries) == len(work.configurations)
     if asked.scale != "quick" or not complete:
         own = {key: entry for key, entry in entries.items() if key not in resumed}
-        provenance.write(csv, work, own, earlier, jobs, device, commit)
+        provenance.write(csv, work, own, earlier, jobs, commit)
     else:
         provenance.beside(csv).unlink(missing_ok=True)
     if complete:
@@ -126,7 +126,7 @@ def run_missing(
         "experiment": work.name,
         "source_hash": work.source_hash,
         "environment": PORTABLE if work.scale == "quick" else {},
-        "device": device,
+        "device": (device, work.scale),
         "folder": os.path.relpath(store.folder, paths.ROOT),
         "deadline": deadline,
         "owner": os.getpid() if scheduler is None else None,
@@ -140,7 +140,7 @@ def run_missing(
             calls = (joblib.delayed(call)(key, c, ready[key], **how) for key, c in missing.items() if key in ready)
             for key, outcome in joblib.Parallel(return_as="generator_unordered", batch_size=1)(calls):
                 if outcome["status"] == "finished":
-                    entries[key] = store.add(key, missing[key], outcome["rows"], outcome["seconds"], jobs)
+                    entries[key] = store.add(key, missing[key], outcome, jobs)
                     bar.finished.add(key)
                 elif outcome["status"] == "failed":
                     failed.append(store.keep_traceback(key, missing[key], outcome["traceback"]))
@@ -154,15 +154,24 @@ def call(
     experiment: str,
     source_hash: str,
     environment: dict[str, str],
-    device: str,
+    device: tuple[str, str],
     folder: str,
     deadline: float | None,
     owner: int | None,
 ) -> tuple[str, dict]:
-    """What a worker does. Its folder is told from the root: one on another machine uses its own checkout."""
+    """What a worker does. Its folder is told from the root: one on another machine uses its own checkout.
+
+    Args:
+        device: what `choose_device` is asked here, because the machine that asks may have another.
+    """
     checkpoints = Path(os.path.normpath(paths.ROOT / folder)) / key
-    job = Job(device, checkpoints, deadline, owner=owner)
+    job = Job(choose_device(*device), checkpoints, deadline, owner=owner)
+    clock = checkpoints / "seconds"  # of the sessions that were stopped before
+    before = float(clock.read_text()) if clock.exists() else 0.0
     outcome = run_one(experiment, configuration, job, source_hash, environment, needed)
+    outcome |= {"seconds": before + outcome["seconds"], "device": provenance.describe(job.device)}
+    if outcome["status"] == "stopped" and checkpoints.exists():
+        write_text(str(outcome["seconds"]), clock)
     if job.orphan():
         os._exit(1)  # its memory is needed by the sweep that goes on, and nobody hears anything else it could raise
     if owner is None and outcome["status"] == "finished":  # the store, perhaps on another machine, cannot clear them up

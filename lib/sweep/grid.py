@@ -84,6 +84,8 @@ def grid(name: str, scale: str, params: Path = paths.PARAMS) -> Grid:
     chosen = settings.build(experiment.Settings, settings.read(name, scale, params), f"{scale}.{name}")
     source_hash = imported_hash(name)
     configurations = {key(c, source_hash): c for c in experiment.configurations(chosen)}
+    if not configurations:
+        raise BadInput(f"{scale}.{name}: nothing to run; name at least one task and one seed")
     of = getattr(experiment, "needs", lambda configuration: None)
     needs = {one: key(needed, source_hash) for one, c in configurations.items() if (needed := of(c)) is not None}
     laid = Grid(name, scale, experiment, configurations, source_hash, needs)

@@ -27,9 +27,7 @@ def beside(csv: Path) -> Path:
     return csv.with_suffix(".provenance.yaml")
 
 
-def write(
-    csv: Path, work: Grid, own: dict[str, dict], earlier: list[dict], jobs: int, device: str, source: str
-) -> None:
+def write(csv: Path, work: Grid, own: dict[str, dict], earlier: list[dict], jobs: int, source: str) -> None:
     """Describe the run file: its parts, each computed by one commit on one kind of machine.
 
     Args:
@@ -43,7 +41,7 @@ def write(
         "commit": source,
         "source_hash": work.source_hash,
         "versions": versions,
-        "device": describe(device),
+        "device": "; ".join(sorted({entry["device"] for entry in own.values()})),
         "processes": max((entry.get("processes", jobs) for entry in own.values()), default=jobs),
         "threads_a_process": 1,
         # summed over configurations; several may have run at the same time

@@ -14,8 +14,8 @@ from lib.results import write_text
 class Store:
     """A folder with one file for each finished configuration of one experiment at one scale.
 
-    KEY.json holds a configuration's settings, rows, seconds and how many processes its sweep had, and a checksum over
-    them. KEY/ holds the checkpoints of one that is not finished; KEY.failed.txt the traceback of one that failed.
+    KEY.json holds a configuration's settings, rows, seconds, device, how many processes its sweep had, and a checksum
+    over them. KEY/ holds the checkpoints of one that is not finished; KEY.failed.txt the traceback of one that failed.
     """
 
     def __init__(self, folder: Path):
@@ -42,9 +42,14 @@ class Store:
                 print(f"{path.name} is damaged ({error}): kept as {aside.name}, computed again", file=sys.stderr)
         return entries
 
-    def add(self, key: str, configuration: dict, rows: list[dict], seconds: float, processes: int = 1) -> dict:
-        """Keep a finished configuration and return its entry; its checkpoints are no longer needed."""
-        entry = {"configuration": configuration, "rows": rows, "seconds": seconds, "processes": processes}
+    def add(self, key: str, configuration: dict, outcome: dict, processes: int = 1) -> dict:
+        """Keep a finished configuration and return its entry; its checkpoints are no longer needed.
+
+        Args:
+            outcome: its rows, seconds and device, as a worker tells them.
+        """
+        entry = {"configuration": configuration, "processes": processes}
+        entry |= {name: outcome[name] for name in ("rows", "seconds", "device")}
         write_text(json.dumps(entry | {"checksum": _checksum(entry)}), self.folder / f"{key}.json")
         shutil.rmtree(self.checkpoints(key), ignore_errors=True)
         (self.folder / f"{key}.failed.txt").unlink(missing_ok=True)

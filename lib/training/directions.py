@@ -125,7 +125,8 @@ def train_direction(
                 module.reset_parameters()
         sessions.train(direction, gated(small, kept), replace(training, epochs=(first + later, 0, 0)))
     else:
-        model, rest = gated(network), replace(training, epochs=(0, 0, later))
+        drops = tuple(drop - first for drop in training.drops)  # of the second session, which counts anew
+        model, rest = gated(network), replace(training, epochs=(0, 0, later), drops=drops)
         sessions.train(direction, model, replace(training, epochs=(first, 0, 0)))
         if direction == "magnitude":
             sessions.rows.clear()  # so far it is dense

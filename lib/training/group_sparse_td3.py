@@ -33,6 +33,10 @@ class Evaluation:
     every: int
     episodes: int = 10
 
+    def __post_init__(self):
+        if min(self.every, self.episodes) < 1:
+            raise BadInput(f"evaluation: every={self.every}, episodes={self.episodes} must both be 1 or more")
+
 
 class Trainer(td3.Trainer):
     """A stack of TD3 runs that are compressed while they learn.

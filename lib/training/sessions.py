@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
@@ -11,6 +10,7 @@ import torch
 from torch import nn
 
 from lib.errors import BadInput
+from lib.whole import whole
 
 
 class Session:
@@ -65,9 +65,7 @@ class Session:
                 self._save(self.state, rows)
 
     def _save(self, state: Path, rows: list[dict]) -> None:
-        state.parent.mkdir(parents=True, exist_ok=True)
-        part = state.with_name(f"{state.name}.{os.getpid()}.part")
         parts = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-        torch.save({"identity": self.identity, **parts, "rows": rows}, part)
-        part.replace(state)
+        with whole(state) as file:
+            torch.save({"identity": self.identity, **parts, "rows": rows}, file)
         self.saved = monotonic()

@@ -48,11 +48,16 @@ class Training:
             raise BadInput(f"training: epochs={self.epochs} and batch={self.batch} must be at least 1")
         if self.augment not in AUGMENTS:
             raise BadInput(f"training: augment={self.augment!r}: known are {', '.join(AUGMENTS)}")
+        if not (0 < self.learning_rate < math.inf and self.warmup >= 0 and 0 <= self.momentum < 1):
+            given = f"learning_rate={self.learning_rate}, warmup={self.warmup}, momentum={self.momentum}"
+            raise BadInput(f"training: {given}: expected a rate above 0, a warm-up of 0 or more, momentum in [0, 1)")
         check(self.precision, "training")
 
 
 def seed_of(*parts: int) -> int:
     """One seed from several numbers, such as (seed, session, epoch); other numbers give an independent stream."""
+    if min(parts) < 0:
+        raise BadInput(f"seeds are 0 or more, these are {', '.join(map(str, parts))}")
     first, *path = parts  # as a spawn key, because SeedSequence takes (1,) and (1, 0) for the same
     return int(np.random.SeedSequence(first, spawn_key=path).generate_state(1, np.uint64)[0] >> 1)
 

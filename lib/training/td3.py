@@ -24,6 +24,7 @@ from lib.models.mlp import MLP, Bounded, generators
 from lib.training.environments import Environments
 from lib.training.precision import autocast, check
 from lib.training.supervised import seed_of
+from lib.whole import whole
 
 STATE, LOG = "state.pt", "replay.log"  # a session on disk
 
@@ -280,9 +281,8 @@ class Trainer:
             os.fsync(file.fileno())
         self.logged = self.steps
         content = {"identity": self.identity(), **self.state_dict()}
-        part = folder / f"{STATE}.{os.getpid()}.part"
-        torch.save(content, part)
-        part.replace(folder / STATE)
+        with whole(folder / STATE) as file:
+            torch.save(content, file)
 
     def load(self, folder: Path) -> None:
         """Go on from where `save` was called; on a CPU with as many threads, bit for bit.

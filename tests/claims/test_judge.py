@@ -48,7 +48,7 @@ def test_differences_are_judged_pair_by_pair(tmp_path: Path):
     results = runs(tmp_path, {("imagenet", "a"): ([10.0, 50.0, 90.0], [10.5, 50.5, 90.5])})
     row = judged(results, claim(holds_if={"above": 0}))
     assert (row["measured"], row["low"], row["high"], row["seeds"]) == (0.5, 0.5, 0.5, 3)
-    assert (row["verdict"], row["data"]) == ("reproduced", "imagenet")
+    assert (row["verdict"], row["data"]) == ("reproduced", "imagenet: a")
     assert [row[name] for name in ("id", "paper", "where", "says", "printed")] == [
         "c",
         3,
@@ -76,10 +76,10 @@ def test_one_seed_decides_nothing_and_the_row_says_why(tmp_path: Path):
 def test_on_stand_in_data_relations_are_judged_and_numbers_are_not(tmp_path: Path):
     results = runs(tmp_path, {("digits", "a"): ([50.0, 50.0], [50.0, 50.0])})
     row = judged(results, claim())
-    assert (row["verdict"], row["data"]) == ("reproduced", "digits (stand-in)")
+    assert (row["verdict"], row["data"]) == ("reproduced", "digits (stand-in): a")
     row = judged(results, claim(kind="number"))
     assert row["verdict"] == "not run"
-    assert row["why"] == "an absolute number needs imagenet or coco, this scale has digits"
+    assert row["why"] == "an absolute number needs imagenet or coco, the quick scale has digits"
     assert {row[name] for name in ("measured", "low", "high", "seeds")} == {""}
 
 
@@ -126,13 +126,13 @@ def test_a_measure_may_give_intervals_that_stand_on_more_than_seeds(tmp_path: Pa
 def test_only_data_that_a_claim_is_measured_on_are_named(tmp_path: Path):
     about = {"function": "accuracy.difference", "run": "rl", "variant": "new", "against": "old"}
     row = judged(runs(tmp_path, CELLS), claim(**about, only={"data": "moons"}))
-    assert (row["verdict"], row["data"]) == ("reproduced", "moons (stand-in)")
+    assert (row["verdict"], row["data"]) == ("reproduced", "moons (stand-in): best")
 
 
 def test_cells_that_split_are_partly_and_each_is_named(tmp_path: Path):
     row = judged(runs(tmp_path, CELLS), claim())
     assert row["verdict"] == "partly"
-    assert row["data"] == "digits (stand-in), moons (stand-in)"
+    assert row["data"] == "digits (stand-in): bad, good; moons (stand-in): best"
     assert row["why"] == (
         "digits/bad: -10 [-10, -10], 2 seeds, differs; digits/good: 3 [3, 3], 2 seeds, reproduced; "
         "moons/best: 9 [9, 9], 2 seeds, reproduced"
@@ -161,14 +161,14 @@ def test_a_wide_interval_is_worse_than_a_low_mean(tmp_path: Path):
 
 
 def test_whatever_there_are_no_runs_for_is_not_run_and_the_row_says_why(tmp_path: Path):
-    assert judged(tmp_path, claim())["why"] == "no runs of rl at this scale"
+    assert judged(tmp_path, claim())["why"] == "no runs of rl at the quick scale"
     path = runs(tmp_path, {("digits", "a"): ([50.0], [50.0])}) / "quick" / "runs" / "rl.csv"
     table = pd.read_csv(path)
     write_csv(table.assign(seed=[0, 1]), path)  # no seed has both variants
-    assert judged(tmp_path, claim())["why"] == "the runs of rl at this scale hold nothing to measure it on"
+    assert judged(tmp_path, claim())["why"] == "the runs of rl at the quick scale hold nothing to measure it on"
     write_csv(table[:0], path)  # a budget that ended before the first configuration
     row = judged(tmp_path, claim())
-    assert (row["verdict"], row["why"]) == ("not run", "no run of rl is finished at this scale")
+    assert (row["verdict"], row["why"]) == ("not run", "no run of rl is finished at the quick scale")
 
 
 def test_a_claim_without_a_measure_gives_its_own_reason(tmp_path: Path):
@@ -259,6 +259,28 @@ def test_each_claim_shows_the_largest_scale_that_has_a_verdict(tmp_path: Path):
     }
 
 
+def test_a_claim_that_no_scale_ran_shows_what_the_largest_scale_with_runs_lacks(tmp_path: Path):
+    reasons = {
+        "quick": {
+            "a": "needs coco, the quick scale has digits",
+            "b": "needs coco",
+            "c": "no runs of b at the quick scale",
+        },
+        "real": {
+            "a": "needs coco, the real scale has mnist",
+            "b": "no runs of a at the real scale",
+            "c": "needs a GPU",
+        },
+    }
+    for scale, whys in reasons.items():
+        rows = [
+            dict.fromkeys(COLUMNS, "") | {"id": name, "paper": 1, "verdict": "not run", "why": why}
+            for name, why in whys.items()
+        ]
+        write_csv(pd.DataFrame(rows), tmp_path / scale / "claims.csv")
+    assert largest(tmp_path).why.tolist() == [reasons["real"]["a"], reasons["quick"]["b"], reasons["real"]["c"]]
+
+
 def test_a_verdict_on_one_seed_never_replaces_one_on_several(tmp_path: Path):
     for scale, seeds, verdict in (("quick", 5, "reproduced"), ("real", 1, "undecided")):
         row = dict.fromkeys(COLUMNS, "") | {"id": "a", "paper": 1, "seeds": seeds, "verdict": verdict}
@@ -270,6 +292,21 @@ def test_a_verdict_on_one_seed_never_replaces_one_on_several(tmp_path: Path):
     assert rows == {"a": ("reproduced", "quick"), "b": ("undecided", "real")}
 
 
+def test_of_two_verdicts_on_one_seed_the_larger_scale_counts(tmp_path: Path):
+    for scale, verdict in (("quick", "reproduced"), ("real", "undecided")):
+        row = dict.fromkeys(COLUMNS, "") | {"id": "a", "paper": 1, "seeds": 1, "verdict": verdict}
+        write_csv(pd.DataFrame([row]), tmp_path / scale / "claims.csv")
+    assert largest(tmp_path).iloc[0].verdict == "undecided"
+
+
+def test_runs_that_lack_what_a_claim_compares_do_not_stop_the_others(tmp_path: Path):
+    results = runs(tmp_path, {("imagenet", "a"): ([50.0, 50.0], [51.0, 51.0])})
+    about = {"function": "accuracy.difference", "run": "rl", "variant": "never", "against": "old"}
+    row = judged(results, claim(**about))
+    assert row["verdict"] == "not run"
+    assert row["why"].startswith("the runs of rl at the quick scale: ")
+
+
 def test_without_verdicts_at_any_scale_there_is_a_line_that_says_how_to_get_them(tmp_path: Path):
     with pytest.raises(BadInput, match=r"no scale has verdicts yet; python -m lib\.claims --scale quick"):
         largest(tmp_path)
@@ -278,7 +315,7 @@ def test_without_verdicts_at_any_scale_there_is_a_line_that_says_how_to_get_them
 def test_the_program_writes_the_same_bytes_every_time_and_shows_a_line_a_claim(tmp_path: Path, capsys):
     main(["--scale", "quick", "--results", str(tmp_path)])
     first = (tmp_path / "quick" / "claims.csv").read_bytes()
-    assert first.startswith(b"id,paper,where,says,printed,measured,low,high,seeds,data,verdict,why\n")
+    assert first.startswith(b"id,paper,where,says,printed,measured,low,high,seeds,data,verdict,why,note\n")
     main(["--scale", "quick", "--results", str(tmp_path)])
     assert (tmp_path / "quick" / "claims.csv").read_bytes() == first
     capsys.readouterr()

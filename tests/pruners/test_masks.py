@@ -254,3 +254,13 @@ def test_a_parametrized_bias_does_not_stand_in_the_way():
     pruners.detach(model)
     assert (model.weight == 0).tolist() == [[False, True], [True, False]]
     assert torch.equal(model.bias, bias)
+
+
+def test_another_mask_takes_the_place_of_the_first_in_memory_as_a_recorded_cuda_graph_needs():
+    model = nn.Linear(3, 2)
+    pruners.attach(model, {"weight": torch.ones(2, 3, dtype=torch.bool)})
+    before = model.parametrizations.weight[0].mask.data_ptr()
+    taken = pruners.attached(model)
+    pruners.attach(model, {"weight": torch.eye(2, 3, dtype=torch.bool)})
+    assert model.parametrizations.weight[0].mask.data_ptr() == before
+    assert taken["weight"].all()  # what was asked for earlier is not changed behind the caller's back

@@ -36,6 +36,7 @@ def test_efficacy_by_hand():
     weight = torch.tensor([[9.0, 9.0, 9.0, 9.0, 1.0, 1.0, 1.0, 1.0]])
     assert efficacy(weight, torch.tensor([4, 0, 1, 2, 3, 5, 6, 7])) == pytest.approx(50)
     assert efficacy(weight, torch.arange(8)) == 0
+    assert efficacy(torch.tensor([[9.0, 9, 0, 0]]), torch.arange(4)) == 0  # there is nothing to win
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -251,3 +251,5 @@ def test_a_wrong_tie_is_noticed(monkeypatch: pytest.MonkeyPatch):
 def test_a_model_that_cannot_be_traced_is_refused():
     with pytest.raises(BadInput, match=r"torch\.fx cannot trace Net: symbolically traced variables"):
         exchanged(Net(lambda net, x: x if x.sum() > 0 else -x), torch.randn(2, 3, 6, 6))
+    with pytest.raises(BadInput, match=r"torch\.fx cannot trace Net: 'len' is not supported"):
+        exchanged(Net(lambda net, x: sum(x[i] for i in range(len(x)))), torch.randn(2, 3, 6, 6))

@@ -395,3 +395,12 @@ def test_other_bad_input_is_refused_in_one_line():
     put(model, 1.0, -1.0)
     with pytest.raises(BadInput, match="all 80 gates of fc2 are closed, nothing passes it: lower its lambda"):
         plasticity.sizes(layers)
+
+
+def test_columns_of_an_image_are_not_channels_so_they_carry_no_gates():
+    """A Linear without a flatten before it reads an image's last axis."""
+    conv, linear = nn.Conv2d(1, 4, 3, padding=1), nn.Linear(8, 3)
+    network = nn.Sequential(conv, nn.ReLU(), linear)
+    assert plasticity.gateable(plasticity.trace(network)) == []
+    flat = nn.Sequential(conv, nn.ReLU(), nn.Flatten(), nn.ReLU(), nn.Linear(256, 3))
+    assert plasticity.gateable(plasticity.trace(flat)) == ["0", "4"]

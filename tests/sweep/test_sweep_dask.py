@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import distributed
 import pytest
+import torch
 from distributed.client import FutureCancelledError
 
 from lib import paths
@@ -51,7 +52,7 @@ def call(toy, tmp_path, **change) -> tuple[str, dict]:
         "experiment": "toy",
         "source_hash": sweep.grid("toy", "quick", toy.params).source_hash,
         "environment": {},
-        "device": "cpu",
+        "device": ("cpu", "quick"),
         "folder": os.path.relpath(tmp_path / "store", paths.ROOT),
         "deadline": None,
         "owner": None,
@@ -130,3 +131,10 @@ def test_lost_workers_and_a_lost_scheduler_are_said_in_one_line(monkeypatch: pyt
     monkeypatch.setattr(sweep.joblib, "parallel_config", lambda *words, **more: contextlib.nullcontext())
     with pytest.raises(BadInput, match=r"^a worker or the scheduler was killed"), sweep.backend("tcp://127.0.0.1:2", 1):
         raise lost
+
+
+def test_a_worker_says_what_it_computed_on(toy, tmp_path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sweep.provenance, "describe", lambda device: f"a machine's {device}")
+    assert call(toy, tmp_path)[1]["device"] == "a machine's cpu"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)  # there, whatever the machine has that asks
+    assert call(toy, tmp_path, device=("auto", "real"))[1]["device"] == "a machine's cuda"

@@ -10,21 +10,25 @@ from lib.sweep.store import Store
 ROWS = [{"name": "a", "step": 1, "value": 0.1 + 0.2}, {"name": "a", "step": 2, "value": float("inf")}]
 
 
+def outcome(rows: list[dict]) -> dict:
+    return {"status": "finished", "rows": rows, "seconds": 2.5, "device": "a processor"}
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     store = Store(tmp_path / "quick" / "toy")
-    store.add("k", {"name": "a"}, ROWS, seconds=2.5, processes=2)
+    store.add("k", {"name": "a"}, outcome(ROWS), processes=2)
     return store
 
 
 def test_an_entry_comes_back_as_it_was(store: Store):
-    expected = {"configuration": {"name": "a"}, "rows": ROWS, "seconds": 2.5, "processes": 2}
+    expected = {"configuration": {"name": "a"}, "rows": ROWS, "seconds": 2.5, "device": "a processor", "processes": 2}
     assert store.finished(["k"]) == {"k": expected}
-    assert store.add("l", {"name": "a"}, ROWS, seconds=2.5, processes=2) == expected
+    assert store.add("l", {"name": "a"}, outcome(ROWS), processes=2) == expected
 
 
 def test_only_entries_that_are_asked_for_and_there_come_back(store: Store):
-    store.add("l", {"name": "b"}, [], seconds=0.0)
+    store.add("l", {"name": "b"}, outcome([]))
     assert set(store.finished(["l", "m"])) == {"l"}
     assert Store(store.folder / "elsewhere").finished(["k"]) == {}
 
@@ -48,7 +52,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_entry_is_named_set_aside_and_not_used(store: Store, capsys: pytest.CaptureFixture, damage: str):
-    store.add("l", {"name": "b"}, [], seconds=0.0)
+    store.add("l", {"name": "b"}, outcome([]))
     text = DAMAGES[damage](store)
     content = b"\xff\xfe\x00" if text is None else text.encode()
     (store.folder / "k.json").write_bytes(content)
@@ -59,7 +63,7 @@ def test_a_damaged_entry_is_named_set_aside_and_not_used(store: Store, capsys: p
     assert said.count("\n") == 1
     assert (store.folder / "k.damaged").read_bytes() == content
     assert not (store.folder / "k.json").exists()
-    store.add("k", {"name": "a"}, ROWS, seconds=2.5)
+    store.add("k", {"name": "a"}, outcome(ROWS))
     assert set(store.finished(["k", "l"])) == {"k", "l"}
     assert capsys.readouterr().err == ""
 
@@ -70,7 +74,7 @@ def test_a_finished_configuration_needs_its_checkpoints_and_its_traceback_no_lon
     failed = store.keep_traceback("l", {"name": "b"}, "Traceback: it broke")
     assert "it broke" in failed.read_text()
     assert '"name": "b"' in failed.read_text()
-    store.add("l", {"name": "b"}, [], seconds=0.0)
+    store.add("l", {"name": "b"}, outcome([]))
     assert sorted(path.name for path in store.folder.iterdir()) == ["k.json", "l.json"]
 
 
@@ -85,5 +89,5 @@ def test_an_empty_store_has_forgotten_everything_and_takes_entries_again(store: 
     assert not store.folder.exists()
     store.empty()
     assert store.finished(["k"]) == {}
-    store.add("k", {"name": "a"}, ROWS, seconds=2.5)
+    store.add("k", {"name": "a"}, outcome(ROWS))
     assert set(store.finished(["k"])) == {"k"}

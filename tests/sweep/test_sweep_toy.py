@@ -3,6 +3,7 @@
 import importlib
 import os
 import re
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -237,7 +238,7 @@ def test_provenance_names_the_processes_that_computed_not_those_of_the_command_t
     toys("--budget", "25m", scale="real")
     for path in toys.store("real").glob("*.json"):  # as if two processes had made them
         store, entry = Store(path.parent), Store(path.parent).finished([path.stem])[path.stem]
-        store.add(path.stem, entry["configuration"], entry["rows"], entry["seconds"], 2)
+        store.add(path.stem, entry["configuration"], entry, 2)
     toys("--budget", "0s", scale="real")
     (part,) = yaml.safe_load(provenance.beside(toys.csv("real")).read_text())["parts"]
     assert (part["processes"], len(part["finished"])) == (2, 2)
@@ -310,3 +311,22 @@ def test_the_programs_explain_themselves(module: str, capsys: pytest.CaptureFixt
 def test_a_killed_worker_is_said_in_one_line():
     with pytest.raises(BadInput, match=r"^a worker .* was killed .*; what is finished"), sweep.backend(None, 2):
         raise TerminatedWorkerError("The exit codes of the workers are {SIGKILL(-9)}")
+
+
+def test_the_seconds_of_a_stopped_session_are_not_forgotten(toys, clock: SimpleNamespace, monkeypatch):
+    moments = iter(range(0, 10_000, 10))  # every look at the watch is ten seconds later
+    monkeypatch.setattr(sys.modules[grid.__module__].time, "monotonic", lambda: next(moments))
+    toys.toy.before = toys.over_at(clock, ("a", 1))
+    toys("--budget", "25m", scale="real")
+    toys.toy.before = lambda name, step: None
+    toys(scale="real")
+    (part,) = yaml.safe_load(provenance.beside(toys.csv("real")).read_text())["parts"]
+    assert part["seconds"] == 50  # four configurations, one of them in two sessions
+
+
+def test_settings_without_a_configuration_are_refused(toys):
+    toys()
+    toys.toy.params.write_text("quick: {toy: {names: []}}")
+    assert toys() == 2
+    assert toys.err == "lib.sweep: quick.toy: nothing to run; name at least one task and one seed"
+    assert toys.csv().read_text() == toys.TABLE

@@ -18,6 +18,7 @@ from lib.training.directions import (
     CUT,
     DIRECTIONS,
     Directions,
+    Sessions,
     cut,
     largest,
     live_units,
@@ -191,3 +192,19 @@ def test_settings_that_mix_the_directions_up_are_refused():
         replace(SHORT, seeds=())
     with pytest.raises(BadInput, match="every=0"):
         replace(SHORT, every=0)
+
+
+def test_a_drop_of_the_rate_falls_on_the_same_epoch_in_every_direction(monkeypatch: pytest.MonkeyPatch):
+    sessions: dict[str, list] = {}
+
+    def noted(self, direction, model, settings, **others) -> None:
+        sessions.setdefault(direction, []).append((settings.epochs, settings.drops))
+
+    monkeypatch.setattr(Sessions, "train", noted)
+    dropping = replace(SHORT, sparsify=replace(SPARSIFY, drops=(2, 20)))
+    for direction in ("sparsify", "dense"):
+        (one,) = (c for c in dropping.configurations("moons", "moons_mlp") if c["direction"] == direction)
+        train(one, Job())
+    assert sessions["sparsify"] == [((4, 16, 4), (2, 20))]
+    # of the second session epoch 16 is the 20th of all, and what fell in the first stays
+    assert sessions["dense"] == [((4, 0, 0), (2, 20)), ((0, 0, 20), (-2, 16))]

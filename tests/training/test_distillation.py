@@ -262,6 +262,7 @@ def test_bfloat16_trains_too_and_divergence_is_said(utterances):
     ("make", "said"),
     [
         (lambda: Training(0, 4, 12, 0.1), "epochs=0, batch=4, frames=12 must all be 1 or more"),
+        (lambda: Training(1, 4, 12, -0.1), "learning_rate=-0.1, warmup=1.0: expected a rate above 0"),
         (lambda: Training(1, 4, 12, 0.1, precision="half"), "precision='half'"),
         (lambda: Weights(label=-1), "weights must be 0 or more"),
         (lambda: Weights(form="sum"), "form='sum': known are mean, norm"),

@@ -244,5 +244,8 @@ def test_what_cannot_be_is_refused():
         begun(replace(BLOCKS, block=3))
     with pytest.raises(BadInput, match=r"no score for 'actor.layers.7.weight'"):
         begun(replace(BLOCKS, layers=("actor.layers.7.weight",), block=1))
+    for wrong in ({"every": 0}, {"every": 5, "episodes": 0}):
+        with pytest.raises(BadInput, match="must both be 1 or more"):
+            Evaluation(**wrong)
     with pytest.raises(BadInput, match="1 schedules for 2 runs"):
         begun(schedule=[RAMP], seeds=(0, 1))

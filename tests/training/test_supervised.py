@@ -375,6 +375,10 @@ def test_points_of_two_features_are_learned_too():
     [
         ({"epochs": 0}, "epochs=0 and batch=8 must be at least 1"),
         ({"batch": 0}, "epochs=4 and batch=0 must be at least 1"),
+        ({"learning_rate": -1.0}, "learning_rate=-1.0"),
+        ({"learning_rate": math.nan}, "learning_rate=nan"),
+        ({"warmup": -3.0}, "learning_rate=0.05, warmup=-3.0"),
+        ({"momentum": 5.0}, "learning_rate=0.05, warmup=1.0, momentum=5.0"),
         ({"augment": "flip"}, "augment='flip': known are none, crop_flip"),
         ({"precision": "float16"}, "precision='float16': known are float32, bfloat16"),
     ],
@@ -382,3 +386,8 @@ def test_points_of_two_features_are_learned_too():
 def test_settings_that_make_no_sense_are_refused_by_name(change, line):
     with pytest.raises(BadInput, match=f"training: {line}"):
         replace(SETTINGS, **change)
+
+
+def test_a_seed_below_0_is_refused_in_one_line():
+    with pytest.raises(BadInput, match="seeds are 0 or more, these are -1, 2"):
+        seed_of(-1, 2)

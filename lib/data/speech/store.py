@@ -16,6 +16,7 @@ from lib.data.speech.corpora import LISTS, PARTS, Clip, Corpus, speechocean762_o
 from lib.data.speech.filterbank import BANDS, frames, log_mel
 from lib.data.speech.utterances import Speech, Trials, Utterances
 from lib.errors import BadInput
+from lib.whole import whole
 
 ARRAYS = ("features", "starts", "speakers", "means")
 FORMS: dict[str, dict[str, tuple[str, Callable[[Path], Corpus]]]] = {
@@ -89,7 +90,7 @@ def store(clips: Sequence[Clip], files: dict[str, Path]) -> None:
     names = sorted({clip.speaker for clip in clips})
     labels = {speaker: label for label, speaker in enumerate(names)}
     means = np.empty((len(clips), BANDS), np.float32)
-    with sources.whole(files["features"]) as file:
+    with whole(files["features"]) as file:
         header = {"descr": "<f4", "fortran_order": False, "shape": (int(starts[-1]), BANDS)}
         np.lib.format.write_array_header_1_0(file, header)
         for row, clip in enumerate(clips):
@@ -102,5 +103,5 @@ def store(clips: Sequence[Clip], files: dict[str, Path]) -> None:
 
 
 def _save(path: Path, values: np.ndarray) -> None:
-    with sources.whole(path) as file:
+    with whole(path) as file:
         np.save(file, values)

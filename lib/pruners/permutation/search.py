@@ -40,7 +40,8 @@ def efficacy(weight: Tensor, order: Tensor) -> float:
     that is removed, and the result 100 (default loss - found loss) / (default loss - bound's loss).
     """
     default, found = kept(weight), kept(weight[:, order])
-    return 100 * (found - default) / (bound(weight) - default)
+    most = bound(weight)
+    return 100 * (found - default) / (most - default) if most > default else 0.0
 
 
 def bound(weight: Tensor) -> float:

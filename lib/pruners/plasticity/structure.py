@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -11,6 +10,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from lib.errors import BadInput
+from lib.pruners.layers import positions
 from lib.pruners.plasticity.gates import Gated, Gates
 
 # What keeps a silent channel silent: 0 stays 0, and channels do not mix.
@@ -88,10 +88,15 @@ def trace(model: nn.Module, shape: Sequence[int] | None = None) -> dict[str, Lay
     modules = dict(model.named_modules())
     layers: dict[str, Layer] = {}
     origins: dict[fx.Node, str | None] = {}
+    flat: set[fx.Node] = set()  # behind a flatten, where a channel's positions are units
     for node in graph.nodes:
         module = modules[node.target] if node.op == "call_module" else None
         module, gates = (module.layer, module.gates) if isinstance(module, Gated) else (module, None)
         above = [origins[other] for other in node.all_input_nodes]
+        if _flattens(node, module) or flat & set(node.all_input_nodes):
+            flat.add(node)
+        if isinstance(module, nn.Linear) and node not in flat and above[0] and _conv(layers[above[0]]):
+            layers[above[0]].only_layers, above = False, [None]  # it reads columns of an image, not channels
         if isinstance(module, (nn.Linear, nn.Conv2d)):
             layers[node.target] = _layer(node.target, module, gates, above[0], layers)
             origins[node] = node.target
@@ -105,7 +110,9 @@ def trace(model: nn.Module, shape: Sequence[int] | None = None) -> dict[str, Lay
                 layers[name].only_layers = False
             origins[node] = None
     if shape is not None:
-        _count_positions(model, layers, shape)
+        uses = positions(model, shape, {name: layer.module for name, layer in layers.items()})
+        for name, layer in layers.items():
+            layer.positions = uses[name]
     return layers
 
 
@@ -194,28 +201,19 @@ def _alone_after(node: fx.Node, layers: dict[str, Layer]) -> bool:
 
 def _silent(node: fx.Node, module: nn.Module | None) -> bool:
     """Whether what a node computes keeps a silent channel silent."""
-    if isinstance(module, nn.Flatten):
-        return module.start_dim == 1
-    if node.target in (torch.flatten, "flatten"):  # of the channels' axis and those behind it, no others
-        return (*node.args[1:], *node.kwargs.values()) == (1,)
+    if isinstance(module, nn.Flatten) or node.target in (torch.flatten, "flatten"):
+        return _flattens(node, module)
     if node.op == "call_module":
         return isinstance(module, SILENT_MODULES)
     return node.target in (SILENT_FUNCTIONS if node.op == "call_function" else SILENT_METHODS)
 
 
-def _count_positions(model: nn.Module, layers: dict[str, Layer], shape: Sequence[int]) -> None:
-    def note(layer: Layer):
-        def hook(module: nn.Module, inputs: tuple, output: Tensor) -> None:
-            layer.positions = math.prod(output.shape[2:] if output.dim() == 4 else output.shape[1:-1])
+def _flattens(node: fx.Node, module: nn.Module | None) -> bool:
+    """Whether a node flattens the channels' axis and those behind it, no others."""
+    if isinstance(module, nn.Flatten):
+        return module.start_dim == 1
+    return node.target in (torch.flatten, "flatten") and (*node.args[1:], *node.kwargs.values()) == (1,)
 
-        return hook
 
-    handles = [layer.module.register_forward_hook(note(layer)) for layer in layers.values()]
-    training, some = model.training, next(model.parameters())
-    try:
-        with torch.no_grad():
-            model.eval()(torch.zeros(1, *shape, device=some.device, dtype=some.dtype))
-    finally:
-        model.train(training)
-        for handle in handles:
-            handle.remove()
+def _conv(layer: Layer) -> bool:
+    return isinstance(layer.module, nn.Conv2d)
