@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pandas as pd
 
 from lib.errors import BadInput
+from lib.evaluation.cells import Values, cells
 
 
 def last(runs: pd.DataFrame) -> pd.DataFrame:
@@ -21,7 +22,7 @@ def difference(
     against: str,
     column: str = "accuracy",
     only: Mapping[str, object] | None = None,
-) -> dict[str, dict[int, float]]:
+) -> Values:
     """A variant's last value minus that of another, seed by seed: {"data/network": {seed: points}}.
 
     Args:
@@ -38,8 +39,4 @@ def difference(
     for name in (variant, against):
         if name not in end:
             raise BadInput(f"the runs have no variant {name!r}; they have: {', '.join(end.columns)}")
-    points = (end[variant] - end[against]).dropna()
-    return {
-        f"{data}/{network}": dict(zip(cell.index.get_level_values("seed"), cell, strict=True))
-        for (data, network), cell in points.groupby(level=["data", "network"])
-    }
+    return cells((end[variant] - end[against]).dropna())

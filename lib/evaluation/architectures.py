@@ -15,12 +15,11 @@ from torch import nn
 
 from lib.errors import BadInput
 from lib.evaluation import accuracy
+from lib.evaluation.cells import Values, cells
 from lib.models.alexnet import alexnet
 from lib.models.lenet import lenet5
 from lib.models.plain import moons_mlp
 from lib.pruners import plasticity
-
-Values = dict[str, dict[int, float]]  # {"data/network": {seed: value}}
 
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "moons_mlp": moons_mlp,
@@ -186,7 +185,4 @@ def _extremes(
 
 
 def _cells(rows: pd.DataFrame, values: pd.Series) -> Values:
-    return {
-        f"{data}/{network}": dict(zip(cell.seed, values[cell.index], strict=True))
-        for (data, network), cell in rows.groupby(["data", "network"])
-    }
+    return cells(pd.Series(values.to_numpy(), pd.MultiIndex.from_frame(rows[["data", "network", "seed"]])))

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from lib.errors import BadInput
+from lib.evaluation.cells import Values
 
 KEYS = ["env", "method", "block", "shift", "conversion", "start", "reward", "seed"]  # what a run is
 SINGLE = {"block": 1, "shift": 0.0, "conversion": "none"}
@@ -20,8 +21,6 @@ OFFLINE_KEYS = ["data", "env", "block", "shift", "choice", "kept", "seed"]  # so
 OFFLINE_DENSE = {"block": 1, "shift": 0.0, "choice": "none", "kept": 1.0}
 METHODS = {"dense": "dense", "gradual": "gradual pruning", "rwp": "reward-aware pruning", "gst": "GST"}
 END = 0.2  # share of a training whose evaluations are averaged: a single one is noisy, the best would flatter
-
-Values = dict[str, dict[int, float]]  # {"environment, way": {seed: value}}
 
 
 def ends(

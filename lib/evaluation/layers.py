@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import pandas as pd
 import torch
+from pandas.core.groupby import SeriesGroupBy
 from torch import nn
 
 from lib.errors import BadInput
+from lib.evaluation.cells import Values, cells
 from lib.models import resnet
 from lib.pruners.layers import layer_rule
 from lib.pruners.permutation import greedy, permute
@@ -49,7 +51,7 @@ def changed_by_permutation(network: str, side: int = 32) -> float:
     return float((before - after).abs().max() / before.abs().max())
 
 
-def lead_of_last(runs: pd.DataFrame, pruner: str, sparsity: float) -> dict[str, dict[int, float]]:
+def lead_of_last(runs: pd.DataFrame, pruner: str, sparsity: float) -> Values:
     """How much more of a network's last layer is kept than of its fullest other (paper 1, figure 3), in points.
 
     Args:
@@ -58,34 +60,25 @@ def lead_of_last(runs: pd.DataFrame, pruner: str, sparsity: float) -> dict[str, 
     Returns:
         {"data/env/network": {seed: points}}.
     """
-    chosen = runs[(runs.pruner == pruner) & (runs.sparsity == sparsity)]
-    cells: dict[str, dict[int, float]] = {}
-    for (*cell, seed), layers in chosen.groupby(["data", "env", "network", "seed"]):
-        *others, last = layers.sort_values("layer").kept
-        cells.setdefault("/".join(cell), {})[int(seed)] = last - max(others)
-    return cells
+    kept = _kept(runs[runs.sparsity == sparsity], pruner)
+    return cells(kept.agg(lambda layers: layers.iloc[-1] - layers.iloc[:-1].max()))
 
 
-def spread(runs: pd.DataFrame, pruner: str, sparsity: float) -> dict[str, dict[int, float]]:
+def spread(runs: pd.DataFrame, pruner: str, sparsity: float) -> Values:
     """How much more a network's fullest layer keeps than its emptiest, in points; arguments as in `lead_of_last`."""
-    chosen = runs[(runs.pruner == pruner) & (runs.sparsity == sparsity)]
-    cells: dict[str, dict[int, float]] = {}
-    for (*cell, seed), layers in chosen.groupby(["data", "env", "network", "seed"]):
-        cells.setdefault("/".join(cell), {})[int(seed)] = layers.kept.max() - layers.kept.min()
-    return cells
+    kept = _kept(runs[runs.sparsity == sparsity], pruner)
+    return cells(kept.max() - kept.min())
 
 
-def last_kept_more(runs: pd.DataFrame, pruner: str, against: str, sparsity: float) -> dict[str, dict[int, float]]:
+def last_kept_more(runs: pd.DataFrame, pruner: str, against: str, sparsity: float) -> Values:
     """How much more of each network's last layer one pruner keeps than another, as `lead_of_last`; {} without both."""
-    chosen = runs[runs.sparsity == sparsity]
-    if not {pruner, against} <= set(chosen.pruner):
-        return {}
-    last = chosen[chosen.layer == chosen.groupby("network").layer.transform("max")]
-    kept = last.pivot_table(index=["data", "env", "network", "seed"], columns="pruner", values="kept")
-    cells: dict[str, dict[int, float]] = {}
-    for (*cell, seed), points in (kept[pruner] - kept[against]).dropna().items():
-        cells.setdefault("/".join(cell), {})[int(seed)] = points
-    return cells
+    one, other = (_kept(runs[runs.sparsity == sparsity], name).last() for name in (pruner, against))
+    return cells((one - other).dropna())
+
+
+def _kept(runs: pd.DataFrame, pruner: str) -> SeriesGroupBy:
+    """What a pruner keeps of the layers, in their order: a group a network and seed."""
+    return runs[runs.pruner == pruner].sort_values("layer").groupby(["data", "env", "network", "seed"]).kept
 
 
 def _built(network: str) -> nn.Module:

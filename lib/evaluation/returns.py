@@ -9,6 +9,7 @@ import pandas as pd
 from scipy import stats
 
 from lib.errors import BadInput
+from lib.evaluation.cells import Values, cells
 from lib.evaluation.statistics import Interval
 
 KEYS = ["data", "env", "algorithm", "pruner", "sparsity", "batches", "seed"]
@@ -56,7 +57,7 @@ def kept_return(
     quality: str = "expert",
     scaled: bool | None = None,
     learned: float | None = None,
-) -> dict[str, dict[int, float]]:
+) -> Values:
     """A pruned agent's last return over that of the dense one of the same seed: {"data/env": {seed: ratio}}.
 
     Args:
@@ -78,7 +79,7 @@ def kept_return(
     if (both.other <= 0).any():
         where = "/".join(map(str, both.index[both.other <= 0][0]))
         raise BadInput(f"the dense {algorithm} earns {both.other.min():g} on {where}; compare points with `difference`")
-    return _cells(both.one / both.other)
+    return cells(both.one / both.other)
 
 
 def difference(
@@ -90,7 +91,7 @@ def difference(
     envs: Sequence[str] | None = None,
     quality: str = "expert",
     scaled: bool | None = None,
-) -> dict[str, dict[int, float]]:
+) -> Values:
     """A pruned agent's last normalised return minus another's of the same seed: {"data/env": {seed: points}}.
 
     Args:
@@ -100,31 +101,29 @@ def difference(
     pruned = _kind(algorithm, pruner, sparsity)
     other = _kind(algorithm) if against is None else pruned | {"pruner": against}
     both = _pairs(_chosen(runs, envs, quality, scaled), pruned, other, "normalised_return")
-    return _cells(both.one - both.other)
+    return cells(both.one - both.other)
 
 
 def gain_by_batches(
     runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float, batches: int, quality: str = "expert"
-) -> dict[str, dict[int, float]]:
+) -> Values:
     """What a score of several batches gains over one of a single batch, as `difference`."""
     one = _kind(algorithm, pruner, sparsity)
     both = _pairs(_chosen(runs, quality=quality), one | {"batches": batches}, one, "normalised_return")
-    return _cells(both.one - both.other)
+    return cells(both.one - both.other)
 
 
-def gain_by_scaling(runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float) -> dict[str, dict[int, float]]:
+def gain_by_scaling(runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float) -> Values:
     """What scaled observations gain over observations as they are, as `difference`."""
     of = _kind(algorithm, pruner, sparsity)
     sides = [_pairs(_chosen(runs, scaled=scaled), of, of, "normalised_return").one for scaled in (True, False)]
-    return _cells((sides[0] - sides[1]).dropna())
+    return cells((sides[0] - sides[1]).dropna())
 
 
-def unseen(
-    runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float, scaled: bool
-) -> dict[str, dict[int, float]]:
+def unseen(runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float, scaled: bool) -> Values:
     """How many observations a pruned network does not see: {"data/env": {seed: number}}."""
     of = _kind(algorithm, pruner, sparsity)
-    return _cells(_pairs(_chosen(runs, scaled=scaled), of, of, "unseen").one.astype(float))
+    return cells(_pairs(_chosen(runs, scaled=scaled), of, of, "unseen").one.astype(float))
 
 
 def _kind(algorithm: str, pruner: str = "dense", sparsity: float = 0.0) -> dict:
@@ -148,10 +147,3 @@ def _pairs(runs: pd.DataFrame, one: Mapping, other: Mapping, column: str) -> pd.
         rows = end[np.logical_and.reduce([end[key] == value for key, value in wanted.items()])]
         sides[name] = rows.set_index(["data", "env", "seed"])[column]
     return pd.concat(sides, axis=1).dropna()
-
-
-def _cells(values: pd.Series) -> dict[str, dict[int, float]]:
-    return {
-        f"{data}/{env}": dict(zip(cell.index.get_level_values("seed"), cell, strict=True))
-        for (data, env), cell in values.groupby(level=["data", "env"])
-    }
