@@ -45,6 +45,7 @@ def main(words: list[str] | None = None) -> None:
 
 
 def known(scale: str) -> str:
+    """The scale, if there is such a one."""
     if scale not in SCALES:
         raise BadInput(f"no scale {scale!r}; there are: {', '.join(SCALES)}")
     return scale

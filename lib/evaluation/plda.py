@@ -62,6 +62,7 @@ class Speakers:
 
     @classmethod
     def of(cls, vectors: np.ndarray, speakers: np.ndarray) -> Speakers:
+        """Of vectors [n, d] with a label each [n]. BadInput: no speaker has two vectors."""
         names, index, counts = np.unique(speakers, return_inverse=True, return_counts=True)
         means = np.zeros((len(names), vectors.shape[1]))
         np.add.at(means, index, vectors)

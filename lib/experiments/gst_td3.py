@@ -96,6 +96,8 @@ class Task:
 
 @dataclass(frozen=True)
 class Settings:
+    """Each task is an environment with its rivals."""
+
     tasks: tuple[Task, ...]
 
 

@@ -48,6 +48,8 @@ class Variant:
 
 @dataclass(frozen=True)
 class Settings:
+    """Every variant is trained with every seed."""
+
     seeds: tuple[int, ...]
     variants: tuple[Variant, ...]
 

@@ -90,6 +90,8 @@ class Task:
 
 @dataclass(frozen=True)
 class Settings:
+    """Each task is a network on a data set."""
+
     tasks: tuple[Task, ...]
 
 

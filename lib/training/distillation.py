@@ -162,6 +162,7 @@ class SelfDistilled(nn.Module):
         self.head = nn.Linear(EMBEDDING, student.head.out_features)
 
     def loss(self, features: Tensor, labels: Tensor) -> Tensor:
+        """Equation 10: both cross-entropies and the distillation terms. [N, frames, bands], [N] -> scalar"""
         own = self.student(features)
         refined, embedding = self.teacher(own.maps)
         logits = self.head(embedding)
@@ -186,6 +187,7 @@ class Taught(nn.Module):
         return self
 
     def loss(self, features: Tensor, labels: Tensor) -> Tensor:
+        """Cross-entropy and what the fixed teacher adds. [N, frames, bands], [N] -> scalar"""
         own = self.student(features)
         with torch.no_grad():
             target = self.teacher(features)

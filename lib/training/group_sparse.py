@@ -32,7 +32,9 @@ REWARDS = ("training", "evaluation")
 class Schedule(Protocol):
     """`pruners.Gradual`, `pruners.RewardAware` or another, a dataclass."""
 
-    def target(self, step: int, reward: float | None = None) -> float: ...
+    def target(self, step: int, reward: float | None = None) -> float:
+        """The sparsity to have at this step."""
+        ...
 
 
 @dataclass(frozen=True)
