@@ -162,10 +162,10 @@ class Sessions:
         state = self.job.kept(f"{direction}_{number}.pt")
         history = train(
             model, self.examples, settings, self.key["seed"], number, state,
-            advance=lambda: self.job.advance(direction),
+            advance=lambda: self.job.advance(direction), every=self.every,
         )  # fmt: skip
-        for row, following in zip(history, [*history[1:], {"stage": None}], strict=True):
-            if row["epoch"] % self.every == 0 or following["stage"] != row["stage"]:
+        for row in history:
+            if "accuracy" in row:
                 found = {**row, **self.key, "direction": direction, "epoch": before + row["epoch"]}
                 self.rows.append({name: found[name] for name in dict.fromkeys((*self.key, *COLUMNS))})
 

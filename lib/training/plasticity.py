@@ -93,6 +93,7 @@ def train(
     state: Path | None = None,
     save_seconds: float = 20.0,
     advance: Callable[[], None] = lambda: None,
+    every: int = 1,
 ) -> list[dict]:
     """Train a gated network in place; it is left in evaluation mode, ready for `plasticity.harden`.
 
@@ -102,13 +103,15 @@ def train(
     Args:
         model: from `plasticity.gated`, initialised for the settings' k.
         state, save_seconds, advance: as in `supervised.train`.
+        every: the network is measured after epochs that are multiples of this, and after each stage's last.
 
     Returns:
-        One row an epoch: epoch (from 1), stage, k, accuracy (test, percent, gates by their test-time rule),
-        regularised_loss (equation 8, mean over the epoch's batches as drawn), architecture, architecture_live,
-        parameters, parameters_live, flops (see `plasticity.architecture` and `sizes`), validation_loss (regularised,
-        None where it is not needed), woken (units woken after this epoch; none after the stage's last, which would not
-        train them with their gates), ended (the expansion ends here).
+        One row an epoch: epoch (from 1), stage, k, regularised_loss (equation 8, mean over the epoch's batches as
+        drawn), validation_loss (regularised, None where it is not needed), woken (units woken after this epoch; none
+        after the stage's last, which would not train them with their gates), ended (the expansion ends here), and
+        where the network was measured, before units were woken: accuracy (test, percent, gates by their test-time
+        rule), architecture, architecture_live, parameters, parameters_live, flops (see `plasticity.architecture` and
+        `sizes`).
 
     Raises:
         BadInput: lambdas that do not fit the gated layers, gates of another estimator, an expansion without dormant
@@ -130,9 +133,9 @@ def train(
     ]
     optimizer = torch.optim.Adam([{"params": weights}, {"params": phis}], settings.learning_rate, fused=True)
     kinds = [f"{gates.kind}, tau {gates.tau}" for gates in plasticity.gates_of(model)]
-    identity = asdict(settings) | {"seed": seed, "session": session, "gates": kinds}
+    identity = asdict(settings) | {"seed": seed, "session": session, "every": every, "gates": kinds}
     keeper = Session(state, identity, model, optimizer, save_seconds)
-    rows, measured = keeper.load(), {}
+    rows = keeper.load()
     for _ in rows:
         advance()
     progress = _Progress(settings.epochs)
@@ -143,7 +146,6 @@ def train(
         k = settings.k if stage == 2 else plasticity.INFINITE
         plasticity.set_k(model, k)
         if not rows or rows[-1]["stage"] != stage:
-            measured = {}
             for phi in phis:
                 optimizer.state.pop(phi, None)
         for group, speed in zip(optimizer.param_groups, (1.0, settings.gate_speed), strict=True):
@@ -152,25 +154,33 @@ def train(
         loss = _epoch(model, optimizer, held[0], settings, rates, settled, seed_of(seed, session, epoch))
         if not math.isfinite(loss):
             raise FloatingPointError(f"the loss is {loss} in epoch {epoch + 1}: training diverged; lower the rate")
+        last = progress.left[stage] == 1
         row = {"epoch": epoch + 1, "stage": stage, "k": k, "regularised_loss": loss}
-        row |= {"accuracy": accuracy(model, examples, settings.precision)}
-        if not (settled and measured):  # settled gates do not move
-            measured = {"architecture": plasticity.architecture(layers), **plasticity.sizes(layers)}
-            measured["architecture_live"] = plasticity.architecture(layers, only_live=True)
-        row |= measured | {"validation_loss": None, "woken": 0, "ended": False}
+        row |= {"validation_loss": None, "woken": 0, "ended": False}
+        if due := last or row["epoch"] % every == 0:
+            row |= _measured(model, examples, layers, settings.precision)
         if settings.expand and stage == 2:
             row["validation_loss"] = _validation_loss(model, held[1], settings, rates)
-            losses, more = [*progress.losses, row["validation_loss"]], progress.left[2] > 1
-            if more and plasticity.plateaus(losses, settings.patience, settings.tolerance):
+            losses = [*progress.losses, row["validation_loss"]]
+            if not last and plasticity.plateaus(losses, settings.patience, settings.tolerance):
                 draw = torch.Generator().manual_seed(seed_of(seed, session, epoch, 2))
                 row["woken"] = len(plasticity.expand(layers, draw, settings.level))
                 row["ended"] = row["woken"] == 0
+                if row["ended"] and not due:
+                    row |= _measured(model, examples, layers, settings.precision)
         rows.append(row)
         progress.add(row)
         keeper.advance(rows, advance, last=progress.stage() == 0)
     plasticity.set_k(model, rows[-1]["k"])
     model.eval()
     return rows
+
+
+def _measured(model: nn.Module, examples: Examples, layers: dict[str, plasticity.Layer], precision: str) -> dict:
+    """The columns of a row that say how well the network does now, and how large it is."""
+    sizes = {"architecture": plasticity.architecture(layers), **plasticity.sizes(layers)}
+    sizes["architecture_live"] = plasticity.architecture(layers, only_live=True)
+    return {"accuracy": accuracy(model, examples, precision)} | sizes
 
 
 class _Progress:

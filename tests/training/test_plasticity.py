@@ -258,6 +258,17 @@ def test_an_expansion_grows_by_one_unit_a_layer_at_each_plateau_and_ends_when_no
     assert all(row["validation_loss"] is not None for row in rows if row["stage"] == 2)
 
 
+def test_measuring_less_often_changes_nothing_but_the_rows_that_are_measured():
+    settings = replace(EXPAND, epochs=(2, 100, 3), tolerance=1e9, lambdas=(0.0, 0.0))  # the expansion ends in epoch 10
+    rows = {every: train(network(start=(3, 3), k=0.5), points(), settings, seed=0, every=every) for every in (1, 4)}
+    measured = [row for row in rows[4] if "accuracy" in row]
+    assert [(row["epoch"], row["stage"]) for row in measured] == [(2, 1), (4, 2), (8, 2), (10, 2), (12, 3), (13, 3)]
+    assert [row["ended"] for row in measured] == [False, False, False, True, False, False]
+    for often, seldom in zip(rows[1], rows[4], strict=True):
+        assert often["accuracy"] is not None
+        assert seldom == (often if seldom in measured else {name: often[name] for name in seldom})
+
+
 def test_no_unit_wakes_when_the_stage_is_over():
     settings = replace(EXPAND, epochs=(1, 4, 2), tolerance=1e9, lambdas=(0.0, 0.0))  # plateaus after two and four
     rows = train(network(start=(3, 3), k=0.5), points(), settings, seed=0)

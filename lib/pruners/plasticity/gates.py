@@ -168,8 +168,10 @@ class Gated(nn.Module):
         if isinstance(self.layer, nn.Linear):
             return self.layer(inputs * z)
         if isinstance(self.layer, nn.Conv2d):  # a channel's weights are far fewer than its outputs
-            own = self.layer.named_parameters()
-            return functional_call(self.layer, {name: z.view(-1, *[1] * (w.dim() - 1)) * w for name, w in own}, inputs)
+            own = {"weight": z.view(-1, 1, 1, 1) * self.layer.weight}
+            if self.layer.bias is not None:
+                own["bias"] = z * self.layer.bias
+            return functional_call(self.layer, own, inputs)
         return self.layer(inputs) * z[:, None, None]
 
 
