@@ -90,7 +90,8 @@ class Task:
 
     def __post_init__(self):
         environment(self.env)
-        refuse_unknown(self, source=offline_rl.SOURCES, quality=QUALITIES)
+        refuse_unknown(self, quality=QUALITIES)
+        offline_rl.check(self.source, self.quality, self.transitions)
         if min(self.seeds, self.steps, self.every, self.episodes, self.prune_every) < 1 or self.steps % self.every:
             raise BadInput(
                 f"{self.env}: seeds, episodes and prune_every must be at least 1, "

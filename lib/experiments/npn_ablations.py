@@ -1,7 +1,7 @@
 """What the parts of plasticity do (paper 4, sections 2, 3 and 6): one setting changed at a time.
 
 One configuration is one variant and one seed: a single session of a small network through its stages. The variants
-stand in params.yaml; tau, the slope k, the stages, the sign of lambda, the gates' g and the estimator are what differs.
+stand in params.yaml; tau, the slope k, the stages, lambda and its sign, the gates' g and the estimator differ.
 Rows are kept of the end of each stage. tau tells open from closed at the end of stage 2 alone: in stage 3 gates are
 exactly 0 or 1, and without an expansion nothing in training asks for it.
 """

@@ -70,7 +70,8 @@ class Task:
     batches: int = 1
 
     def __post_init__(self):
-        refuse_unknown(self, algorithm=ALGORITHMS, source=offline_rl.SOURCES, quality=QUALITIES)
+        refuse_unknown(self, algorithm=ALGORITHMS, quality=QUALITIES)
+        offline_rl.check(self.source, self.quality, self.transitions)
         if min(self.seeds, self.steps, self.every, self.episodes) < 1 or self.steps % self.every:
             raise BadInput(
                 f"seeds and episodes must be at least 1, steps={self.steps} a multiple of every={self.every}"

@@ -5,6 +5,7 @@ A run is a seed, a pruner and a sparsity; the agents are in `bc` and `bcq`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,12 +17,14 @@ from tqdm import tqdm
 
 from lib import pruners
 from lib.errors import BadInput
+from lib.pruners.patterns import SCOPES
 from lib.training.agents import SCORING, TRAINING, Agent, Draws, Objective, Policy, Transitions, draw_batch
 from lib.training.graphs import Graphed
 from lib.training.sessions import Session
 from lib.training.supervised import seed_of
 
 PRUNERS = ("dense", "snip", "grasp", "random", "magnitude")
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,9 @@ class Pruning:
     def __post_init__(self):
         if min(self.snip_batch, self.grasp_batch, self.batches) < 1:
             raise BadInput(f"pruning: batches must be at least 1 and hold at least 1 transition, this is {self}")
+        if self.scope not in SCOPES or not 0 <= self.floor < 1:
+            known = ", ".join(SCOPES)
+            raise BadInput(f"pruning: scope={self.scope!r}, floor={self.floor}: expected {known}, and a share below 1")
 
 
 class Along(Protocol):
@@ -111,11 +117,11 @@ def prune(agent: Agent, data: Transitions, runs: Sequence[Run], settings: Prunin
     """Remove weights before training, each run by its own pruner and sparsity (paper 1, Algorithm 1).
 
     All scores are taken from the dense networks, each network's from its own loss alone; then the weights go and the
-    agent starts anew, so that its targets lack them too.
+    agent starts anew, so that its targets lack them too. Layers of which nothing is left are reported in one line.
     """
     _check_seeds(agent, runs)
     used = sorted({run.pruner for run in runs} - {"dense"})
-    masks = {}
+    masks, empty = {}, {}
     for number, objective in enumerate(agent.objectives.values()):
         layers = pruners.prunable(objective.ranked)
         chosen = {layer.name: torch.ones_like(layer.weight, dtype=torch.bool) for layer in layers}
@@ -127,6 +133,14 @@ def prune(agent: Agent, data: Transitions, runs: Sequence[Run], settings: Prunin
             for name, mask in pruners.unstructured(own, shares, settings.scope, settings.floor).items():
                 chosen[name][rows] = mask
         masks |= {layer.module.weight: chosen[layer.name] for layer in layers}
+        for name, mask in chosen.items():
+            for row in (~mask.flatten(1).any(1)).nonzero().flatten().tolist():
+                empty.setdefault(f"{runs[row].pruner} at {runs[row].sparsity:g}", {})[name] = (
+                    None  # each once, in order
+                )
+    if empty:
+        found = "; ".join(f"{', '.join(names)} ({way})" for way, names in empty.items())
+        LOG.warning("no weight is left in %s: nothing passes such a layer; a floor keeps a share of each", found)
     agent.pruning = asdict(settings)
     agent.keep(masks if used else {})  # a stack of dense runs needs no masks
 
@@ -238,5 +252,5 @@ def _check_finite(totals: Mapping[str, Tensor], runs: Sequence[Run], step: int) 
         if not torch.isfinite(total).all():
             run = runs[int((~torch.isfinite(total)).nonzero()[0])]
             raise FloatingPointError(
-                f"{run}: the {name} loss is not finite by step {step}: it diverged; lower the rate"
+                f"{run}: the {name} loss is not finite by step {step}: it diverged (lower the rate) or met NaN"
             )

@@ -70,15 +70,19 @@ class Plasticity:
     def __post_init__(self):
         if len(self.epochs) != 3 or min(self.epochs) < 0 or sum(self.epochs) < 1 or self.batch < 1:
             raise BadInput(f"plasticity: epochs={self.epochs}, batch={self.batch}: expected three stages, at least 1")
-        if not self.k >= 0:
-            raise BadInput(f"plasticity: k={self.k} must be at least 0")
-        if not self.gate_speed > 0:
-            raise BadInput(f"plasticity: gate_speed={self.gate_speed} must be above 0")
+        if not 0 <= self.k < math.inf:
+            raise BadInput(f"plasticity: k={self.k} must be at least 0; {plasticity.INFINITE:g} stands for infinity")
+        if not all(map(math.isfinite, self.lambdas)):
+            raise BadInput(f"plasticity: lambdas={self.lambdas} must be finite numbers, one a gated layer")
+        if not (0 < self.learning_rate < math.inf and 0 < self.gate_speed < math.inf):
+            given = f"learning_rate={self.learning_rate}, gate_speed={self.gate_speed}"
+            raise BadInput(f"plasticity: {given} must both be above 0")
         if self.estimator not in plasticity.ESTIMATORS:
             known = ", ".join(plasticity.ESTIMATORS)
             raise BadInput(f"plasticity: estimator={self.estimator!r}: known are {known}")
-        if not 0 < self.validation < 1 or self.patience < 1:
-            raise BadInput(f"plasticity: validation={self.validation} must be in (0, 1), patience={self.patience} >= 1")
+        if not 0 < self.validation < 1 or self.patience < 1 or math.isnan(self.tolerance):
+            given = f"validation={self.validation}, patience={self.patience}, tolerance={self.tolerance}"
+            raise BadInput(f"plasticity: {given}: expected a share between 0 and 1, at least 1, and a number")
         if self.augment not in AUGMENTS:
             raise BadInput(f"plasticity: augment={self.augment!r}: known are {', '.join(AUGMENTS)}")
         check(self.precision, "plasticity")

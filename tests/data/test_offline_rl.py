@@ -201,7 +201,7 @@ def test_bad_requests_are_refused():
     ):
         with pytest.raises(BadInput, match="recorded data need 1 transition or more, and a seed and a noise of 0"):
             offline_rl.recorded("hopper", leaning, **({"transitions": 5} | wrong))
-    with pytest.raises(BadInput, match="no 'best' policy; there are: expert, medium"):
+    with pytest.raises(BadInput, match="recorded data of quality 'best': the project's own are expert, medium"):
         offline_rl.load("recorded", "hopper", "best")
     with pytest.raises(BadInput, match="environment 'ant'"):
         offline_rl.load("recorded", "ant")

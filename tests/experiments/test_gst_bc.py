@@ -77,7 +77,7 @@ def test_what_cannot_be_is_refused():
         ({"blocks": (Blocks(4, 1.5),)}, r"shift=1.5 is not in \[0, 1\]"),
         ({"prune_every": 9}, "a ramp that ends at 0.5 of 16 steps has no pruning"),
         ({"every": 5}, "steps=16 a multiple of every=5"),
-        ({"source": "hearsay"}, "source 'hearsay': known are"),
+        ({"source": "hearsay"}, "offline data 'hearsay': known are"),
         ({"batches": 0}, "at least 1"),
     ):
         with pytest.raises(BadInput, match=line):

@@ -328,11 +328,19 @@ def test_positions_of_open_channels_wake_first():
         (["fc1", "conv1"], {}, "each once and in this order"),
         (["fc1"], {"k": -1.0}, "k=-1.0: the slope of the gates is at least 0"),
         (["fc1"], {"k": math.nan}, "k=nan"),
+        (["fc1"], {"k": math.inf}, "k=inf: the slope .* 5000 stands for infinity"),
+        ("fc3", {}, "gates on 'fc3': the network"),
         (["fc1"], {"kind": "tanh"}, "kind='tanh': known are sigmoid, hard_sigmoid, hard_concrete"),
         (["fc1"], {"tau": 1.0}, r"tau=1.0 is not in \[0, 1\)"),
         (["conv1", "fc2"], {"start": (3,)}, r"start=\[3\]: expected one number a layer"),
         (["conv1", "fc2"], {"start": (3, 501)}, r"from 1 to the layer's units \[20, 500\]"),
         (["conv1"], {"start": (0,)}, "from 1 to the layer's units"),
+        (["conv1"], {"start": (2.5,)}, r"start=\[2.5\]: expected one number a layer"),
+        (
+            ["conv1"],
+            {"start": (torch.ones(3, dtype=torch.bool),)},
+            r"start=\['torch.bool \[3\]'\]: expected .* bool tensors",
+        ),
     ],
 )
 def test_gates_that_cannot_be_are_refused(names, more, line):

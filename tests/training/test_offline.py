@@ -173,6 +173,24 @@ def test_runs_that_make_no_sense_are_refused():
         train(agent(), DATA, [Run(4)], 1, 1)
     with pytest.raises(BadInput, match="batches must be at least 1"):
         Pruning(batches=0)
+    with pytest.raises(BadInput, match=r"scope='net', floor=0\.0: expected layer, network, global, and a share"):
+        Pruning(scope="net")
+    with pytest.raises(BadInput, match="scope='network', floor=2"):
+        Pruning(floor=2)
+
+
+def test_layers_of_which_nothing_is_left_are_reported(caplog):
+    stack = [Run(0), Run(0, "magnitude", 0.5), Run(1, "magnitude", 0.99)]
+    found = agent("bc_mlp", stack, pruned=False)
+    with caplog.at_level("WARNING"):
+        prune(found, DATA, [stack[0], Run(0, "random", 0.1), Run(1, "random", 0.1)])
+        assert caplog.messages == []
+        prune(found, DATA, stack, Pruning(scope="network"))
+    empty = pruners.empty_layers(found.networks)
+    assert set(empty.layer)
+    assert all(name in caplog.text for name in empty.layer)
+    assert "(magnitude at 0.99): nothing passes such a layer" in caplog.text
+    assert "0.5" not in caplog.text
 
 
 # Training

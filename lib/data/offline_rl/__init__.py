@@ -7,15 +7,26 @@ minari      the same idea for Gymnasium's newer environments, where the package 
 
 from __future__ import annotations
 
+from lib.data import policies
 from lib.data.offline_rl.bundle import Bundle
 from lib.data.offline_rl.files import d4rl, minari, prepare
 from lib.data.offline_rl.names import environment, normalised
 from lib.data.offline_rl.recorded import recorded
 from lib.errors import BadInput
 
-__all__ = ["SOURCES", "Bundle", "d4rl", "environment", "load", "minari", "normalised", "prepare", "recorded"]
+__all__ = ["SOURCES", "Bundle", "check", "d4rl", "environment", "load", "minari", "normalised", "prepare", "recorded"]
 
 SOURCES = ("recorded", "d4rl", "minari")
+
+
+def check(source: str, quality: str, transitions: int | None) -> None:
+    """Refuse what `load` cannot give, before anything is recorded or fetched. Arguments as there."""
+    if source not in SOURCES:
+        raise BadInput(f"offline data {source!r}: known are {', '.join(SOURCES)}")
+    if source == "recorded" and quality not in policies.WHICH:
+        raise BadInput(f"recorded data of quality {quality!r}: the project's own are {', '.join(policies.WHICH)}")
+    if transitions is not None and transitions < 1:
+        raise BadInput(f"transitions={transitions} must be at least 1, or none given for all")
 
 
 def load(source: str, env: str, quality: str = "expert", transitions: int | None = None, seed: int = 0) -> Bundle:
@@ -29,8 +40,7 @@ def load(source: str, env: str, quality: str = "expert", transitions: int | None
         seed: of recorded data; a file is the same for every seed.
     """
     name = environment(env).name
-    if source not in SOURCES:
-        raise BadInput(f"offline data {source!r}: known are {', '.join(SOURCES)}")
+    check(source, quality, transitions)
     if source == "recorded":
         return recorded(name, quality, 100_000 if transitions is None else transitions, seed)
     bundle = d4rl(f"{name}-{quality}-v2") if source == "d4rl" else minari(f"mujoco/{name}/{quality}-v0")

@@ -192,7 +192,7 @@ def set_k(model: nn.Module, k: float) -> None:
 
 def check_k(k: float) -> None:
     """Refuse a slope below 0."""
-    if not k >= 0:
+    if not 0 <= k < math.inf:
         raise BadInput(f"k={k}: the slope of the gates is at least 0 (0 is dropout, {INFINITE:g} stands for infinity)")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from numbers import Integral
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ SPREAD = 0.01  # standard deviation of phi at the start; figure 2 prints N(0.5, 
 
 def gated(
     model: nn.Module,
-    layers: Sequence[str] | None = None,
+    layers: Sequence[str] | str | None = None,
     k: float = 7.0,
     kind: str = "sigmoid",
     tau: float = 0.5,
@@ -38,7 +39,7 @@ def gated(
     phi starts from N(3/k, 0.01) for open gates (section 6).
 
     Args:
-        layers: paths of Linear and Conv2d layers; None: those of `gateable`.
+        layers: paths of Linear and Conv2d layers, or a single one; None: those of `gateable`.
         k: the slope for which phi is initialised, 7 to sparsify and 0.5 to expand in the paper; `set_k` changes it.
         kind: g, a key of KINDS: "sigmoid" (equation 10), "hard_sigmoid" (equation 11), "hard_concrete".
         start: how many units of each layer start open, chosen at random, or which ones (bool tensors); the others are
@@ -57,15 +58,17 @@ def gated(
         raise BadInput(f"tau={tau} is not in [0, 1)")
     model = copy.deepcopy(model)
     found = trace(model)
-    layers = gateable(found) if layers is None else list(layers)
+    layers = gateable(found) if layers is None else [layers] if isinstance(layers, str) else list(layers)
     chosen = [_named(name, found) for name in layers]
     if not chosen or layers != [name for name in found if name in layers]:
         raise BadInput(f"gates on {layers}: name some of {', '.join(found)}, each once and in this order")
     widths = [layer.module.weight.shape[isinstance(layer.module, nn.Linear)] for layer in chosen]
     start = widths if start is None else list(start)
-    counts = [int(one.sum()) if isinstance(one, Tensor) else one for one in start]
-    if len(start) != len(chosen) or not all(0 < n <= width for n, width in zip(counts, widths, strict=True)):
-        raise BadInput(f"start={counts}: expected one number a layer, from 1 to the layer's units {widths}")
+    if len(start) != len(chosen) or not all(_opens(one, width) for one, width in zip(start, widths, strict=True)):
+        given = [f"{one.dtype} {list(one.shape)}" if isinstance(one, Tensor) else one for one in start]
+        raise BadInput(
+            f"start={given}: expected one number a layer, from 1 to the layer's units {widths}, or bool tensors"
+        )
 
     draw = torch.Generator().manual_seed(seed)
     scale = 1 / k if k else 1.0
@@ -83,6 +86,13 @@ def gated(
         path = layer.norm or layer.name
         model.set_submodule(path, Gated(model.get_submodule(path), gates))
     return model
+
+
+def _opens(start: int | Tensor, width: int) -> bool:
+    """Whether this says how many, or which, of a layer's units start open."""
+    if isinstance(start, Tensor):
+        return start.dtype is torch.bool and start.shape == (width,) and bool(start.any())
+    return isinstance(start, Integral) and 0 < start <= width
 
 
 def penalty(model: nn.Module, lambdas: Sequence[float]) -> Tensor:
