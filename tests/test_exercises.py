@@ -95,6 +95,7 @@ SOLUTIONS = {
     "12.1": 80,
     "12.2": lambda weights, sparsity: 20 * round((1 - sparsity) * weights),
     "12.3": 79.8,
+    "12.4": 76.2,
     "20.1": 100 * (1 - (2 * 32 + 2 * 2) / (4 * 32)),
     "20.2": one_of_two,
     "20.3": 11,  # 2^10 < 6^4 = 1296 <= 2^11
@@ -161,6 +162,7 @@ WRONG = {
     "12.1": 83.3,
     "12.2": lambda weights, sparsity: 12 * round((1 - sparsity) * weights),
     "12.3": 100,
+    "12.4": 50.0,
     "20.1": 43.75,
     "20.2": lambda row: [i % 2 == 0 for i in range(len(row))],
     "20.3": 10.34,

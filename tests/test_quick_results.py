@@ -35,6 +35,7 @@ CHEAP = {
     "npn_moons": {"direction": "expand", "seed": 5},
     "offline_rl": {"algorithm": "plain_bc", "seed": 0},
     "offline_rl_layers": {"env": "halfcheetah", "seed": 0},
+    "offline_rl_rounds": {"seed": 0},
     "offline_rl_scaling": {"algorithm": "plain_bc", "scaled": False, "seed": 0},
     "skdfe": {"network": "resnet34", "seed": 0},
     "skdfe_two_four": {"seed": 0},

@@ -76,6 +76,23 @@ def last_kept_more(runs: pd.DataFrame, pruner: str, against: str, sparsity: floa
     return cells((one - other).dropna())
 
 
+def same_pattern(runs: pd.DataFrame, pruner: str, against: str, sparsity: float) -> Values:
+    """How alike two pruners order an agent's layers by what they keep: Spearman's rank correlation, from -1 to 1.
+
+    Over the layers of all networks of an agent; arguments as in `lead_of_last`.
+
+    Returns:
+        {"data/env": {seed: correlation}}.
+    """
+    where = ["data", "env", "seed"]
+    chosen = runs[(runs.sparsity == sparsity) & runs.pruner.isin([pruner, against])]
+    kept = chosen.pivot(index=[*where, "network", "layer"], columns="pruner", values="kept").dropna()
+    if not {pruner, against} <= set(kept):
+        return {}
+    of_agents = kept.groupby(level=where)
+    return cells(of_agents.apply(lambda layers: layers[pruner].corr(layers[against], method="spearman")))
+
+
 def _kept(runs: pd.DataFrame, pruner: str) -> SeriesGroupBy:
     """What a pruner keeps of the layers, in their order: a group a network and seed."""
     return runs[runs.pruner == pruner].sort_values("layer").groupby(["data", "env", "network", "seed"]).kept

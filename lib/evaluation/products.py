@@ -1,7 +1,7 @@
-"""Measures of speed for claims and tables: from the rows of `lib.bench.two_four_gemm` to one number a product.
+"""Measures of speed for claims and tables: from the rows of a benchmark to one number a product, or a network.
 
-A cell is "device/type m x n x k"; its number is a median of many timings. Of several ways to the same product the
-fastest counts; products that failed do not.
+A cell of `lib.bench.two_four_gemm` is "device/type m x n x k"; its number is a median of many timings. Of several ways
+to the same product the fastest counts; products that failed do not.
 """
 
 from __future__ import annotations
@@ -47,6 +47,23 @@ def nearer_to_two(products: pd.DataFrame, dtype: str, device: str, m: int, n: in
         for name, rows in series.groupby("device")
         if len(rows) > 1
     }
+
+
+def of_agents(agents: pd.DataFrame, task: str, sparsity: float, device: str) -> dict[str, float]:
+    """How many times as fast as a dense one a network of the weights that are left is (paper 1, section 6).
+
+    Args:
+        agents: rows of `lib.bench.sparse_agents`.
+        task: "act" or "train".
+        device: "cuda", or "cpu": rows whose device counts cores.
+
+    Returns:
+        {"device/network, n at once": times as fast}.
+    """
+    on_cpu = agents.device.str.endswith("cores")
+    kind = (agents.implementation == "sparse") & (agents.task == task) & (agents.sparsity == sparsity)
+    found = agents[kind & (on_cpu if device == "cpu" else ~on_cpu)]
+    return {f"{row.device}/{row.network}, {row.examples} at once": row.speedup for row in found.itertuples()}
 
 
 def _fastest(products: pd.DataFrame, dtype: str, device: str, pattern: str, sparsity: float) -> pd.DataFrame:

@@ -113,17 +113,45 @@ def gain_by_batches(
     return cells(both.one - both.other)
 
 
+def gain_by_rounds(runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float, rounds: int) -> Values:
+    """What pruning in several rounds gains over a single one (`offline_rl_rounds`), as `difference`."""
+    several, single = (runs[runs["rounds"] == number] for number in (rounds, 1))
+    return _gain(several, single, _kind(algorithm, pruner, sparsity))
+
+
 def gain_by_scaling(runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float) -> Values:
-    """What scaled observations gain over observations as they are, as `difference`."""
-    of = _kind(algorithm, pruner, sparsity)
-    sides = [_pairs(_chosen(runs, scaled=scaled), of, of, "normalised_return").one for scaled in (True, False)]
-    return cells((sides[0] - sides[1]).dropna())
+    """What scaled observations gain over observations as they are (`offline_rl_scaling`), as `difference`."""
+    return _gain(_chosen(runs, scaled=True), _chosen(runs, scaled=False), _kind(algorithm, pruner, sparsity))
+
+
+def share_kept(
+    runs: pd.DataFrame, algorithms: Sequence[str], pruners: Sequence[str], sparsity: float, at_least: float
+) -> Values:
+    """Of all experiments the share in which a pruned agent keeps so much of its return: {data: {seed: share}}.
+
+    An experiment is an algorithm with a pruner on an environment, as in `kept_return`; seeds that all have count.
+    """
+    of_all = [kept_return(runs, algorithm, pruner, sparsity) for algorithm in algorithms for pruner in pruners]
+    experiments = [(where.split("/")[0], ratios) for found in of_all for where, ratios in found.items()]
+    shares: dict[str, dict[int, float]] = {}
+    for data in dict.fromkeys(name for name, _ in experiments):
+        mine = [ratios for name, ratios in experiments if name == data]
+        for seed in sorted(set.intersection(*map(set, mine))):
+            kept = [ratios[seed] >= at_least for ratios in mine]
+            shares.setdefault(data, {})[seed] = sum(kept) / len(kept)
+    return shares
 
 
 def unseen(runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float, scaled: bool) -> Values:
     """How many observations a pruned network does not see: {"data/env": {seed: number}}."""
     of = _kind(algorithm, pruner, sparsity)
     return cells(_pairs(_chosen(runs, scaled=scaled), of, of, "unseen").one.astype(float))
+
+
+def _gain(one: pd.DataFrame, other: pd.DataFrame, of: Mapping) -> Values:
+    """What runs of a kind earn more in one table than in another, in normalised points of the same seed."""
+    sides = [_pairs(runs, of, of, "normalised_return").one for runs in (one, other)]
+    return cells((sides[0] - sides[1]).dropna())
 
 
 def _kind(algorithm: str, pruner: str = "dense", sparsity: float = 0.0) -> dict:

@@ -80,6 +80,11 @@ EXERCISES: dict[str, Checker] = {
         "Bits a weight: 32 for each kept one, plus H(0.99) for saying which; compare with 32.",
         tolerance=0.06,
     ),
+    "12.4": number(
+        100 * (1 - (1 - 0.5) / 2.1),
+        "With half of the weights it takes 2.1; with which share of them would it take 1?",
+        tolerance=0.06,
+    ),
 }
 
 check = checking(EXERCISES)

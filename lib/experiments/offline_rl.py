@@ -132,15 +132,20 @@ def transitions(configuration: dict, device: str) -> Transitions:
 
 
 def learn(
-    configuration: dict, data: Transitions, job: Job, see: Callable[[Policy], Policy] = lambda act: act
+    configuration: dict,
+    data: Transitions,
+    job: Job,
+    see: Callable[[Policy], Policy] = lambda act: act,
+    stack: Sequence[offline.Run] = (),
 ) -> tuple[Agent, list[dict]]:
     """The trained stack of a configuration, and one row a run and evaluation.
 
     Args:
         see: makes of the agents' policy one that is asked with the environment's observations.
+        stack: the runs, if not those of `runs`; all of the configuration's seed.
     """
     env, seed, episodes = configuration["env"], configuration["seed"], configuration["episodes"]
-    stack = runs(configuration, seed)
+    stack = stack or runs(configuration, seed)
     seeds = [seed] * len(stack)
     agent = build(configuration["algorithm"], env, data, seeds, configuration["settings"])
     offline.prune(agent, data, stack, offline.Pruning(batches=configuration["batches"]))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from lib import pruners
@@ -34,11 +34,14 @@ class Run:
     Attributes:
         pruner: which score decides what is removed before training; "dense": nothing is.
         sparsity: share of weights to remove from each network.
+        rounds: in how many steps they go, each scored anew (at other batches) without the weights that went before.
+            Every round removes the same share of what is left.
     """
 
     seed: int
     pruner: str = "dense"
     sparsity: float = 0.0
+    rounds: int = 1
 
     def __post_init__(self):
         if self.pruner not in PRUNERS:
@@ -47,6 +50,12 @@ class Run:
             raise BadInput(f"sparsity={self.sparsity} is not in [0, 1)")
         if self.pruner == "dense" and self.sparsity:
             raise BadInput(f"a dense run has sparsity 0, this one {self.sparsity}")
+        if self.rounds < 1:
+            raise BadInput(f"rounds={self.rounds} must be at least 1")
+
+    def after(self, rounds: int) -> float:
+        """The sparsity after so many rounds."""
+        return self.sparsity if rounds >= self.rounds else 1 - (1 - self.sparsity) ** (rounds / self.rounds)
 
 
 @dataclass(frozen=True)
@@ -116,33 +125,51 @@ class Progress:
 def prune(agent: Agent, data: Transitions, runs: Sequence[Run], settings: Pruning = Pruning()) -> None:
     """Remove weights before training, each run by its own pruner and sparsity (paper 1, Algorithm 1).
 
-    All scores are taken from the dense networks, each network's from its own loss alone; then the weights go and the
-    agent starts anew, so that its targets lack them too. Layers of which nothing is left are reported in one line.
+    The scores of a round are taken before any of its weights go, each network's from its own loss alone. Then they go
+    and the agent starts anew, so that its targets lack them too. Layers of which nothing is left are reported in one
+    line.
     """
     _check_seeds(agent, runs)
-    used = sorted({run.pruner for run in runs} - {"dense"})
-    masks, empty = {}, {}
-    for number, objective in enumerate(agent.objectives.values()):
-        layers = pruners.prunable(objective.ranked)
-        chosen = {layer.name: torch.ones_like(layer.weight, dtype=torch.bool) for layer in layers}
-        for pruner in used:
-            scores = scored(pruner, agent, objective, data, number, settings)
-            rows = [place for place, run in enumerate(runs) if run.pruner == pruner]
-            own = pruners.Scores({name: score[rows] for name, score in scores.items()}, scores.layers)
-            shares = [runs[row].sparsity for row in rows]
-            for name, mask in pruners.unstructured(own, shares, settings.scope, settings.floor).items():
-                chosen[name][rows] = mask
-        masks |= {layer.module.weight: chosen[layer.name] for layer in layers}
-        for name, mask in chosen.items():
-            for row in (~mask.flatten(1).any(1)).nonzero().flatten().tolist():
-                empty.setdefault(f"{runs[row].pruner} at {runs[row].sparsity:g}", {})[name] = (
-                    None  # each once, in order
-                )
-    if empty:
-        found = "; ".join(f"{', '.join(names)} ({way})" for way, names in empty.items())
-        LOG.warning("no weight is left in %s: nothing passes such a layer; a floor keeps a share of each", found)
+    for turn in range(max(run.rounds for run in runs)):
+        agent.keep(_masks(agent, data, runs, settings, turn))
     agent.pruning = asdict(settings)
-    agent.keep(masks if used else {})  # a stack of dense runs needs no masks
+    if lost := _emptied(agent, runs):
+        found = "; ".join(f"{', '.join(names)} ({way})" for way, names in lost.items())
+        LOG.warning("no weight is left in %s: nothing passes such a layer; a floor keeps a share of each", found)
+
+
+def _masks(
+    agent: Agent, data: Transitions, runs: Sequence[Run], settings: Pruning, turn: int
+) -> dict[nn.Parameter, Tensor]:
+    """What is kept after one more round; of a stack of dense runs, which needs no masks, {}."""
+    used = sorted({run.pruner for run in runs if run.rounds > turn} - {"dense"})
+    masks = dict(agent.masks) if turn else {}
+    for number, objective in enumerate(agent.objectives.values()):
+        for pruner in used:
+            scores = scored(pruner, agent, objective, data, number, settings, *([turn] if turn else []))
+            rows = [place for place, run in enumerate(runs) if run.pruner == pruner and run.rounds > turn]
+            own = pruners.Scores({name: score[rows] for name, score in scores.items()}, scores.layers)
+            if turn:
+                lowest = min(float(score.min()) for score in own.values())
+                for name, score in own.items():  # what went in a former round stays behind all others
+                    own[name] = score.where(masks[scores.layers[name].module.weight][rows], lowest - abs(lowest) - 1)
+            shares = [runs[row].after(turn + 1) for row in rows]
+            for name, mask in pruners.unstructured(own, shares, settings.scope, settings.floor).items():
+                weight = scores.layers[name].module.weight
+                masks.setdefault(weight, torch.ones_like(weight, dtype=torch.bool))[rows] = mask
+    return masks
+
+
+def _emptied(agent: Agent, runs: Sequence[Run]) -> dict[str, list[str]]:
+    """The layers without any weight, {"snip at 0.99": names}."""
+    empty: dict[str, list[str]] = {}
+    for objective in agent.objectives.values():
+        for layer in pruners.prunable(objective.ranked):
+            mask = agent.masks.get(layer.module.weight)
+            for row in [] if mask is None else (~mask.flatten(1).any(1)).nonzero().flatten().tolist():
+                names = empty.setdefault(f"{runs[row].pruner} at {runs[row].sparsity:g}", [])
+                names += [layer.name] if layer.name not in names else []
+    return empty
 
 
 def scored(

@@ -148,6 +148,24 @@ def test_scaled_observations_are_compared_with_observations_as_they_are():
     assert returns.gain_by_scaling(both[both.scaled], "bc", "snip", 0.95) == {}
 
 
+def test_several_rounds_are_compared_with_a_single_one():
+    hopper = RUNS[(RUNS.env == "hopper") & (RUNS.data == "recorded-expert")]
+    more = hopper[hopper.pruner == "snip"].assign(rounds=5)
+    more["normalised_return"] += 2.0
+    both = pd.concat([hopper.assign(rounds=1), more])
+    key = "recorded-expert/hopper"
+    assert returns.gain_by_rounds(both, "bc", "snip", 0.95, rounds=5) == {key: {0: 2.0, 1: 2.0, 2: 2.0}}
+    assert returns.gain_by_rounds(both, "bc", "snip", 0.95, rounds=3) == {}
+
+
+def test_the_share_of_experiments_that_keep_their_return_is_taken_seed_by_seed():
+    found = returns.share_kept(RUNS, ["bc", "bcq"], ["snip", "grasp"], 0.95, at_least=0.5)
+    assert found == {"d4rl-expert": {0: 1.0}, "recorded-expert": {0: 0.5}}  # seed 1 has no Walker2d
+    assert returns.share_kept(RUNS, ["bc"], ["snip"], 0.95, at_least=0.25)["recorded-expert"] == {0: 1.0}
+    assert returns.share_kept(RUNS, ["bc"], ["snip"], 0.95, at_least=0.9)["recorded-expert"] == {0: 0.0}
+    assert returns.share_kept(RUNS, ["bcq"], ["snip"], 0.95, at_least=0.5) == {}
+
+
 def test_a_share_of_nothing_is_refused():
     poor = RUNS.assign(**{"return": RUNS["return"].where(RUNS.pruner != "dense", -5.0)})
     with pytest.raises(

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from lib.errors import BadInput
-from lib.evaluation.products import nearer_to_two, speedup
+from lib.evaluation.products import nearer_to_two, of_agents, speedup
 
 COLUMNS = ["device", "backend", "dtype", "m", "n", "k", "pattern", "sparsity", "speedup"]
 ROWS = [
@@ -56,3 +56,22 @@ def test_without_such_rows_there_is_nothing_and_an_unknown_device_is_refused():
     assert nearer_to_two(PRODUCTS[:0], "int8", "cuda", m=64, n=64) == {}
     with pytest.raises(BadInput, match="device 'gpu': known are cpu, cuda"):
         speedup(PRODUCTS, "int8", "gpu")
+
+
+def test_pruned_agents_are_told_apart_by_task_sparsity_and_kind_of_device():
+    columns = ["device", "network", "task", "examples", "sparsity", "implementation", "speedup"]
+    rows = [
+        ("a processor, 2 cores", "actor", "act", 1, 0.95, "dense", 1.0),
+        ("a processor, 2 cores", "actor", "act", 1, 0.95, "sparse", 0.5),
+        ("a processor, 2 cores", "actor", "act", 100, 0.95, "masked", 0.9),
+        ("a processor, 2 cores", "actor", "act", 100, 0.95, "sparse", 2.0),
+        ("a processor, 2 cores", "actor", "act", 100, 0.5, "sparse", 0.4),
+        ("a processor, 2 cores", "actor", "train", 100, 0.95, "sparse", 1.1),
+        ("H200", "actor", "act", 1, 0.95, "sparse", 0.3),
+    ]
+    agents = pd.DataFrame(rows, columns=columns)
+    where = "a processor, 2 cores/actor"
+    assert of_agents(agents, "act", 0.95, "cpu") == {f"{where}, 1 at once": 0.5, f"{where}, 100 at once": 2.0}
+    assert of_agents(agents, "train", 0.95, "cpu") == {f"{where}, 100 at once": 1.1}
+    assert of_agents(agents, "act", 0.95, "cuda") == {"H200/actor, 1 at once": 0.3}
+    assert of_agents(agents, "act", 0.98, "cpu") == {}

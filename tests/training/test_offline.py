@@ -160,6 +160,35 @@ def test_the_number_and_size_of_batches_the_scope_and_the_floor_are_settings():
     assert kept(Pruning(4, 8, floor=0.15))[1].sparsity.max() <= 0.85
 
 
+def test_in_rounds_each_takes_its_share_by_scores_of_what_is_left():
+    ours = agent(runs=[Run(1, "snip", 0.75, rounds=2)])
+    half = agent(runs=[Run(1, "snip", 0.5)])  # two rounds to a quarter: half of it, and half of what is left
+    pair = draw_batch(half, DATA, Draws([1]), 4, SCORING, 0, 1)
+    for objective in half.objectives.values():
+        layers = pruners.prunable(objective.ranked)
+        scores = pruners.snip(objective.ranked, lambda model, loss=objective.loss: loss(*pair).sum())
+        for network in dict.fromkeys(layer.network for layer in layers):
+            names = [layer.name for layer in layers if layer.network == network]
+            count = sum(scores[name].numel() for name in names)
+            left = torch.cat([scores[name][masks_of(half)[name]] for name in names])
+            least = left.sort(descending=True).values[count - round(0.75 * count) - 1]
+            for name in names:
+                assert torch.equal(masks_of(ours)[name], (scores[name] >= least) & masks_of(half)[name])
+    once = agent(runs=[Run(1, "snip", 0.75)])
+    assert any(not torch.equal(mask, masks_of(ours)[name]) for name, mask in masks_of(once).items())
+
+
+def test_rounds_change_nothing_for_scores_that_ask_no_data_and_nothing_in_other_runs():
+    rounds = [Run(0), Run(0, "snip", 0.75), Run(1, "grasp", 0.75, rounds=3), Run(1, "random", 0.5, rounds=3)]
+    found, usual = masks_of(agent(runs=rounds)), masks_of(agent())
+    for name, mask in found.items():
+        assert torch.equal(mask[[0, 1, 3]], usual[name][[0, 1, 3]])
+        assert torch.equal(mask[2], masks_of(agent(runs=[rounds[2]]))[name][0])
+    assert any(not torch.equal(mask[2], usual[name][2]) for name, mask in found.items())
+    share = pruners.sparsity_per_run(agent(runs=rounds).networks)
+    assert share == pytest.approx(pruners.sparsity_per_run(agent().networks))
+
+
 def test_runs_that_make_no_sense_are_refused():
     with pytest.raises(BadInput, match="pruner 'obd': known are dense, snip, grasp, random, magnitude"):
         Run(0, "obd", 0.5)
@@ -167,6 +196,8 @@ def test_runs_that_make_no_sense_are_refused():
         Run(0, "snip", 1)
     with pytest.raises(BadInput, match=r"a dense run has sparsity 0, this one 0\.5"):
         Run(0, sparsity=0.5)
+    with pytest.raises(BadInput, match="rounds=0 must be at least 1"):
+        Run(0, "snip", 0.5, rounds=0)
     with pytest.raises(BadInput, match=r"the agent has the seeds \[0, 0, 1, 1\], these runs \[4\]"):
         prune(agent(), DATA, [Run(4)])
     with pytest.raises(BadInput, match=r"the agent has the seeds \[0, 0, 1, 1\], these runs \[4\]"):
@@ -281,7 +312,7 @@ def test_a_diverged_run_stops_with_its_name():
         ours.networks["critic"][1].layers[0].bias[2] = torch.nan
     with pytest.raises(
         FloatingPointError,
-        match=r"Run\(seed=1, pruner='grasp', sparsity=0.75\): the critic loss is not finite by step 2",
+        match=r"Run\(seed=1, pruner='grasp', sparsity=0.75, rounds=1\): the critic loss is not finite by step 2",
     ):
         train(ours, DATA, RUNS, 4, 4, pace=2)
 

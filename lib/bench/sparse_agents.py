@@ -1,0 +1,82 @@
+"""Do pruned agents act and train faster (paper 1, section 6)? CSR products against dense ones, on one core.
+
+Networks have HalfCheetah's sizes. An agent acts on one observation, as BC does, or on 100 at once, as BCQ does to
+choose among its samples; a training step, with a squared error and torch's fused Adam, has 100. `dense` knows of no
+zeros, `masked` has a mask attached, `sparse` holds the weights that are left alone. Which ones those are was
+drawn by chance: to a product's time their number matters.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lib import pruners
+from lib.bench.timing import in_turn
+from lib.kernels.sparse_linear import sparse
+
+COLUMNS = ("network", "task", "examples", "sparsity", "implementation", "ms", "speedup")
+THREADS = 1  # so that runs on machines with more cores can be compared
+NETWORKS = {"actor": (23, 400, 300, 6), "decoder": (29, 750, 750, 6)}  # of BCQ; the decoder alone is BC
+SPARSITIES = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
+TASKS = (("act", 1), ("act", 100), ("train", 100))
+
+
+def run(device: str) -> list[dict]:
+    """One row a network, task, sparsity and implementation; speed-ups are over `dense` of the same turns."""
+    rows = []
+    for network, sizes in NETWORKS.items():
+        for sparsity in SPARSITIES:
+            torch.manual_seed(0)
+            models = rivals(sizes, sparsity, device)
+            for task, examples in TASKS:
+                x = torch.randn(examples, sizes[0], device=device)
+                y = torch.randn(examples, sizes[-1], device=device)
+                calls = {name: {"act": act, "train": train}[task](model, x, y) for name, model in models.items()}
+                times = in_turn(calls, 1.5)
+                key = {"network": network, "task": task, "examples": examples, "sparsity": sparsity}
+                rows += [
+                    key | {"implementation": name, "ms": ms, "speedup": times["dense"] / ms}
+                    for name, ms in times.items()
+                ]
+    return rows
+
+
+def rivals(sizes: Sequence[int], sparsity: float, device: str) -> dict[str, nn.Module]:
+    """The same pruned network three times; in `dense` removed weights are numbers like any others."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in itertools.pairwise(sizes):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    masked = nn.Sequential(*layers[:-1]).to(device)
+    pruners.attach(masked, pruners.unstructured(pruners.random(masked, 0), sparsity))
+    dense = copy.deepcopy(masked)
+    pruners.detach(dense)
+    return {"dense": dense, "masked": masked, "sparse": sparse(dense)}
+
+
+def act(model: nn.Module, x: Tensor, _: Tensor) -> Callable[[], Tensor]:
+    """One forward pass without gradients."""
+
+    def call() -> Tensor:
+        with torch.no_grad():
+            return model(x)
+
+    return call
+
+
+def train(model: nn.Module, x: Tensor, y: Tensor) -> Callable[[], None]:
+    """One step of Adam on a copy of the model."""
+    model = copy.deepcopy(model)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3, fused=True)
+
+    def call() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+    return call

@@ -1,0 +1,114 @@
+"""Layers of the weights that are left: the same function, the same derivatives, the same training as with masks."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from lib import pruners
+from lib.errors import BadInput
+from lib.kernels.sparse_linear import SparseLinear, sparse
+
+
+def pruned(sparsity: float = 0.8, sizes: tuple[int, ...] = (7, 20, 11, 3), dtype=torch.float64) -> nn.Sequential:
+    """A network with masks."""
+    torch.manual_seed(0)
+    layers = [nn.Linear(sizes[0], sizes[1]), nn.Tanh(), nn.Linear(sizes[1], sizes[2]), nn.Tanh()]
+    model = nn.Sequential(*layers, nn.Linear(sizes[2], sizes[3])).to(dtype)
+    pruners.attach(model, pruners.unstructured(pruners.random(model, 0), sparsity, floor=0.05))
+    return model
+
+
+@pytest.mark.parametrize("examples", [1, 2, 9])
+@pytest.mark.parametrize("sparsity", [0.0, 0.5, 0.9])
+def test_it_is_the_same_function_in_fewer_numbers(examples: int, sparsity: float):
+    model = pruned(sparsity)
+    small = sparse(model)
+    x = torch.randn(examples, 7, dtype=torch.float64)
+    assert torch.allclose(small(x), model(x), atol=1e-12)
+    with torch.no_grad():
+        assert torch.allclose(small(x), model(x), atol=1e-12)
+    weights = sum(len(layer.values) for layer in small if isinstance(layer, SparseLinear))
+    assert weights == sum(int(mask.sum()) for mask in pruners.attached(model).values())
+
+
+def test_derivatives_are_those_of_finite_differences():
+    layer = SparseLinear(
+        torch.tensor([[0.0, 2.0, 0.0], [1.0, 0.0, -3.0]], dtype=torch.float64), torch.zeros(2).double()
+    )
+    for examples in (1, 4):
+        x = torch.randn(examples, 3, dtype=torch.float64, requires_grad=True)
+        assert torch.autograd.gradcheck(
+            lambda x, values, bias: torch.func.functional_call(layer, {"values": values, "bias": bias}, (x,)),
+            (x, layer.values, layer.bias),
+        )
+
+
+def test_training_gives_what_training_with_masks_gives():
+    masked = pruned()
+    small = sparse(masked)
+    x, y = torch.randn(30, 7, dtype=torch.float64), torch.randn(30, 3, dtype=torch.float64)
+    for model in (masked, small):
+        optimizer = torch.optim.Adam(model.parameters(), 0.01)
+        for _ in range(20):
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+    assert torch.allclose(small(x), masked(x), atol=1e-10)
+    assert not torch.allclose(small(x), sparse(pruned())(x), atol=1e-3)  # it has moved
+
+
+def test_frozen_inputs_and_frozen_weights_get_no_derivative():
+    small = sparse(pruned())
+    x = torch.randn(4, 7, dtype=torch.float64)
+    small.requires_grad_(False)
+    assert not small(x).requires_grad
+    x.requires_grad_()
+    small(x).sum().backward()
+    assert x.grad is not None
+    assert all(parameter.grad is None for parameter in small.parameters())
+
+
+def test_copies_files_and_types_keep_it(tmp_path):
+    small = sparse(pruned())
+    x = torch.randn(5, 7, dtype=torch.float64)
+    torch.save(small.state_dict(), tmp_path / "small.pt")
+    other = sparse(pruned())
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.zero_()
+    other.load_state_dict(torch.load(tmp_path / "small.pt", weights_only=True))
+    assert torch.equal(other(x), small(x))
+    assert torch.equal(copy.deepcopy(small)(x), small(x))
+    assert torch.allclose(copy.deepcopy(small).float()(x.float()).double(), small(x), atol=1e-5)
+
+
+def test_a_layer_by_itself_without_a_bias_and_the_model_it_came_from():
+    layer = nn.Linear(4, 3, bias=False)
+    before = layer.weight.detach().clone()
+    small = sparse(layer)
+    assert isinstance(small, SparseLinear)
+    assert small.bias is None
+    assert repr(small) == "SparseLinear(4, 3, 12 weights)"
+    with torch.no_grad():
+        small.values.zero_()
+    assert torch.equal(layer.weight, before)
+
+
+def test_what_cannot_be_is_one_line():
+    with pytest.raises(
+        BadInput, match=r"a matrix of float32 or float64 with a nonzero, this is \[3\] of torch.float32"
+    ):
+        SparseLinear(torch.ones(3))
+    with pytest.raises(BadInput, match=r"this is \[2, 2\] of torch.float16"):
+        SparseLinear(torch.ones(2, 2).half())
+    with pytest.raises(BadInput, match=r"needs a model with an nn\.Linear"):
+        sparse(nn.Conv2d(1, 1, 1))
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    nn.init.zeros_(model[1].weight)
+    with pytest.raises(BadInput, match=r"layer 1: .* this is \[2, 2\] of torch.float32, all zero"):
+        sparse(model)
+    with pytest.raises(BadInput, match="csr_linear needs activations"):
+        sparse(nn.Linear(2, 2))(torch.ones(1, 3))
