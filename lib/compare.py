@@ -74,6 +74,7 @@ def against_commit(scale: str, root: Path = paths.ROOT) -> dict[str, Difference]
 
 
 def main(words: list[str] | None = None) -> None:
+    """The command line."""
     parser = argparse.ArgumentParser("python -m lib.compare", description=__doc__)
     parser.add_argument("--scale", default="quick")
     asked = parser.parse_args(words)

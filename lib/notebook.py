@@ -38,6 +38,7 @@ VOLATILE = [
 
 
 def main(words: list[str] | None = None) -> None:
+    """The command line."""
     parser = argparse.ArgumentParser("python -m lib.notebook", description=__doc__)
     parser.add_argument("name", help=f"one of: {', '.join(names())}")
     parser.add_argument("--scale", default="quick", help=f"whose results it reads: {', '.join(SCALES)}")

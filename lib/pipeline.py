@@ -176,6 +176,7 @@ def _in_git(name: str, persist: bool = False) -> dict:
 
 
 def main(words: list[str] | None = None) -> None:
+    """The command line: write dvc.yaml and what else is derived."""
     parser = argparse.ArgumentParser("python -m lib.pipeline", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail when dvc.yaml is out of step")
     asked = parser.parse_args(words)

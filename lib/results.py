@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from lib import paths
 from lib.errors import BadInput
@@ -65,7 +66,7 @@ def save_table(table: pd.DataFrame, name: str, out: str | None) -> None:
         write_csv(table, Path(out) / "tables" / f"{name}.csv")
 
 
-def save_figure(figure, name: str, out: str | None) -> None:
+def save_figure(figure: Figure, name: str, out: str | None) -> None:
     """Keep a notebook's figure as OUT/figures/NAME.svg; does nothing where there is no OUT."""
     if out is not None:
         with whole(Path(out) / "figures" / f"{name}.svg") as file:

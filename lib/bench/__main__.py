@@ -27,6 +27,7 @@ def names() -> list[str]:
 
 
 def main(words: list[str] | None = None) -> None:
+    """The command line: measure and write the named benchmarks, or all."""
     parser = argparse.ArgumentParser("python -m lib.bench", description=__doc__)
     parser.add_argument("name", nargs="*", help=f"some of: {', '.join(names())} (default: all)")
     parser.add_argument("--device", default="auto", help="cpu, cuda, or auto: cuda if there is one")

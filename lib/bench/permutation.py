@@ -96,6 +96,7 @@ def published() -> list[dict]:
 
 
 def gaussian(rows: int, columns: int) -> Tensor:
+    """A weight [rows, columns] of normal numbers, always the same."""
     return torch.randn(rows, columns, generator=torch.Generator().manual_seed(0))
 
 

@@ -118,6 +118,7 @@ class PlainBCQ:
         self.vae_optimizer = torch.optim.Adam([*self.encoder.parameters(), *self.decoder.parameters()], 1e-3)
 
     def update(self, batch: list[Tensor], noise: list[Tensor]) -> dict[str, Tensor]:
+        """One step of all three losses; the losses before it."""
         observations, actions, rewards, following, terminals = batch
         mean, log_std = self.encoder(torch.cat([observations, actions], 1)).chunk(2, 1)
         log_std = log_std.clamp(-4, 15)
@@ -151,9 +152,11 @@ class PlainBCQ:
         return {"vae": vae_loss.detach(), "critic": critic_loss.detach(), "actor": actor_loss.detach()}
 
     def sampled(self, observations: Tensor, noise: Tensor) -> Tensor:
+        """Actions that the decoder proposes."""
         return self.decoder(torch.cat([observations, noise.clamp(-0.5, 0.5)], 1))
 
     def perturb(self, actor: nn.Module, observations: Tensor, actions: Tensor) -> Tensor:
+        """Actions moved a little by an actor."""
         return (actions + 0.05 * actor(torch.cat([observations, actions], 1))).clamp(-1, 1)
 
 
@@ -169,6 +172,7 @@ class PlainTD3:
         self.critics_optimizer = torch.optim.Adam(self.critics.parameters(), settings.learning_rate)
 
     def update(self, batch: list[Tensor], noise: Tensor) -> None:
+        """One step of the critics, and at every second one of the actor."""
         observations, actions, rewards, following, terminals = batch
         with torch.no_grad():
             tried = (self.actor_target(following) + (0.2 * noise).clamp(-0.5, 0.5)).clamp(-1, 1)

@@ -32,6 +32,7 @@ class WithSelfTeacher(nn.Module):
         self.student, self.teacher = student, SelfTeacher(student.channels)
 
     def forward(self, features: Tensor) -> Tensor:
+        """[N, frames, bands] -> embedding [N, 512]."""
         return self.teacher(self.student.maps(features))[1]
 
 

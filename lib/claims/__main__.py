@@ -15,6 +15,7 @@ from lib.settings import SCALES
 
 
 def main(words: list[str] | None = None) -> None:
+    """The command line: judge a scale, or write the verdicts into the README."""
     parser = argparse.ArgumentParser("python -m lib.claims", description=__doc__)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--scale", help=f"judge on the runs of this scale: {', '.join(SCALES)}")

@@ -31,6 +31,7 @@ class Images:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
+        """As an array has it: [N, 3, side, side]."""
         return (len(self.files), 3, self.side, self.side)
 
     def __len__(self) -> int:

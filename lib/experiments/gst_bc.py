@@ -26,6 +26,8 @@ from lib.data import offline_rl
 from lib.data.offline_rl.names import QUALITIES, environment
 from lib.errors import BadInput
 from lib.evaluation.rollouts import mean_returns
+from lib.experiments.offline_rl import PACE
+from lib.experiments.offline_rl import units as units
 from lib.jobs import Job
 from lib.settings import refuse_unknown
 from lib.training import offline
@@ -33,8 +35,6 @@ from lib.training.agents import Transitions
 from lib.training.bc import PlainBC, PlainBCSettings
 from lib.training.group_sparse import Compression
 from lib.training.group_sparse_offline import GroupSparse
-
-PACE = 50  # updates between two chances to stop
 
 KEYS = ("data", "env", "block", "shift")
 INDEX = ("data", "env", "block", "shift", "choice", "kept", "seed", "step")
@@ -131,11 +131,6 @@ def configurations(settings: Settings) -> list[dict]:
         shared |= {"settings": asdict(settings.plain_bc)}
         found += [shared | asdict(ways) for ways in (Blocks(), *task.blocks)]
     return found
-
-
-def units(configuration: dict) -> int:
-    """How often a configuration can stop."""
-    return configuration["steps"] // min(PACE, configuration["every"])
 
 
 def run(configuration: dict, job: Job) -> list[dict]:

@@ -77,6 +77,7 @@ class Fusion(nn.Module):
         return positive / (positive.sum() + 1e-6)
 
     def forward(self, *maps: Tensor) -> Tensor:
+        """Maps [N, C, h, w] of several sizes -> one of the first's size."""
         up = "bilinear" if self.reading == "paper" else "nearest"
         resized = [resize(hidden, maps[0], up) for hidden in maps]
         return self.convolution(sum(weight * hidden for weight, hidden in zip(self.importance(), resized, strict=True)))

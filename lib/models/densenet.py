@@ -18,6 +18,7 @@ class DenseLayer(nn.Module):
         self.relu = nn.ReLU()
 
     def forward(self, x: Tensor) -> Tensor:
+        """Maps [N, C, h, w] -> maps."""
         hidden = self.conv1(self.relu(self.bn1(x)))
         return torch.cat([x, self.conv2(self.relu(self.bn2(hidden)))], 1)
 

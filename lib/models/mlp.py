@@ -64,6 +64,7 @@ class Bounded(nn.Module):
         self.register_buffer("bound", bound)
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """Any shape whose last axis is the action."""
         return self.bound * torch.tanh(inputs)
 
 

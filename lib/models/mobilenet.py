@@ -33,6 +33,7 @@ class InvertedResidual(nn.Module):
         self.shortcut = stride == 1 and channels_in == channels_out
 
     def forward(self, x: Tensor) -> Tensor:
+        """Maps [N, C, h, w] -> maps."""
         return x + self.layers(x) if self.shortcut else self.layers(x)
 
 

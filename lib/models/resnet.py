@@ -20,6 +20,7 @@ class BasicBlock(nn.Module):
         self.shortcut = shortcut(channels_in, channels_out, stride)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Maps [N, C, h, w] -> maps."""
         hidden = self.relu(self.bn1(self.conv1(x)))
         return self.relu(self.bn2(self.conv2(hidden)) + self.shortcut(x))
 
@@ -45,6 +46,7 @@ class Bottleneck(nn.Module):
         self.shortcut = shortcut(channels_in, out, stride)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Maps [N, C, h, w] -> maps."""
         hidden = self.relu(self.bn1(self.conv1(x)))
         hidden = self.relu(self.bn2(self.conv2(hidden)))
         return self.relu(self.bn3(self.conv3(hidden)) + self.shortcut(x))

@@ -28,6 +28,7 @@ class ShuffleUnit(nn.Module):
         self.shuffle = nn.ChannelShuffle(2)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Maps [N, C, h, w] -> maps."""
         passed, worked = x.chunk(2, 1)
         return self.shuffle(torch.cat([passed, self.branch(worked)], 1))
 
@@ -47,6 +48,7 @@ class DownUnit(nn.Module):
         self.shuffle = nn.ChannelShuffle(2)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Maps [N, C, h, w] -> maps."""
         return self.shuffle(torch.cat([self.first(x), self.second(x)], 1))
 
 

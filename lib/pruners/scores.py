@@ -87,7 +87,11 @@ def _gradients(
     weights = [original(layer) for layer in layers]
     found = []
     for one in losses:  # one graph after the other: together they would fill the memory
-        gradients = torch.autograd.grad(one(model) / len(losses), weights, create_graph=create_graph, allow_unused=True)
+        if (value := one(model)).dim():
+            raise BadInput(
+                f"a loss must be a scalar, this has the shape {list(value.shape)}: of a stack, sum its runs'"
+            )
+        gradients = torch.autograd.grad(value / len(losses), weights, create_graph=create_graph, allow_unused=True)
         for layer, gradient in zip(layers, gradients, strict=True):
             if gradient is None:
                 raise BadInput(f"the loss does not depend on {layer.name}: score only the networks that it trains")

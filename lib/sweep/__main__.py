@@ -38,6 +38,7 @@ LOST = "a worker or the scheduler was killed (out of memory?); what is finished 
 
 
 def main(words: list[str] | None = None) -> None:
+    """The command line; a message of one line and status 2 for what cannot be."""
     asked = arguments().parse_args(words)
     os.environ.update(KEEP_MEMORY)
     warnings.filterwarnings("ignore", r"\d+ tasks ", UserWarning)  # joblib's advice to whoever leaves before the end
@@ -51,6 +52,7 @@ def main(words: list[str] | None = None) -> None:
 
 
 def arguments() -> argparse.ArgumentParser:
+    """What the command line asks for."""
     parser = argparse.ArgumentParser("python -m lib.sweep", description=__doc__)
     parser.add_argument("experiment", help=f"one of: {', '.join(names())}")
     parser.add_argument("--scale", default="quick", help="which settings of params.yaml (default: quick)")

@@ -10,13 +10,14 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lib.data.offline_rl.bundle import Bundle
 from lib.errors import BadInput
 from lib.training import precision
 from lib.training.kept import KeptAdam
@@ -26,14 +27,24 @@ INITIAL, SCORING, TRAINING, ACTING = range(4)  # what a run's random numbers are
 Policy = Callable[[np.ndarray], np.ndarray]
 
 
-def check(settings) -> None:
-    """Refuse settings that no agent can have; the VAE's `ranked` where there is one."""
+class AgentSettings(Protocol):
+    """What the settings of every agent have."""
+
+    batch: int
+    learning_rate: float
+    precision: str
+
+
+def check(settings: AgentSettings) -> None:
+    """Refuse settings that no agent can have; the VAE's `ranked` and `latent_limit` where they are there."""
     where = type(settings).__name__
     if settings.batch < 1 or not settings.learning_rate > 0:
         raise BadInput(f"{where}: batch={settings.batch} must be at least 1, rate={settings.learning_rate} above 0")
     precision.check(settings.precision, where)
     if getattr(settings, "ranked", "apart") not in ("apart", "together"):
         raise BadInput(f"{where}: ranked={settings.ranked!r}: known are apart, together")
+    if not getattr(settings, "latent_limit", 1) > 0:
+        raise BadInput(f"{where}: latent_limit={settings.latent_limit} must be above 0")
 
 
 class Transitions(NamedTuple):
@@ -49,8 +60,8 @@ class Transitions(NamedTuple):
     terminals: Tensor
 
     @classmethod
-    def of(cls, bundle, device: str = "cpu") -> Transitions:
-        """From a `lib.data.offline_rl` bundle."""
+    def of(cls, bundle: Bundle, device: str = "cpu") -> Transitions:
+        """From a `lib.data.offline_rl` bundle, as float32."""
         arrays = (np.asarray(getattr(bundle, name), np.float32) for name in cls._fields)
         return cls(*(torch.from_numpy(array.reshape(len(array), -1).copy()).to(device) for array in arrays))
 
@@ -140,7 +151,9 @@ class Agent(ABC):
         masks: of the weights that were pruned, {parameter: bool tensor, True = kept}.
     """
 
-    def __init__(self, networks: nn.ModuleDict, seeds: Sequence[int], settings, objectives: dict[str, Objective]):
+    def __init__(
+        self, networks: nn.ModuleDict, seeds: Sequence[int], settings: AgentSettings, objectives: dict[str, Objective]
+    ):
         self.networks, self.seeds, self.settings, self.objectives = networks, list(seeds), settings, objectives
         self.pruning: dict | None = None  # how it was pruned, which a kept training must agree with
         self.masks: dict[nn.Parameter, Tensor] = {}
@@ -148,6 +161,7 @@ class Agent(ABC):
 
     @property
     def device(self) -> torch.device:
+        """Where the networks are."""
         return next(self.networks.parameters()).device
 
     def start(self) -> None:

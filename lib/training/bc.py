@@ -64,9 +64,11 @@ class BC(Agent):
         super().__init__(nn.ModuleDict({**self.vae}), seeds, settings, objectives)
 
     def noise_shapes(self, batch: int) -> list[tuple[int, ...]]:
+        """The latents' noise [batch, latent]."""
         return [(batch, self.vae.latent)]
 
     def policy(self, step: int) -> Policy:
+        """The decoder, on latents drawn near 0; see `Agent.policy`."""
         decoder, limit = self.snapshot()["decoder"], self.settings.latent_limit
         draws = Draws(self.seeds, self.device).restart(ACTING, step)
 
@@ -133,9 +135,11 @@ class PlainBC(Agent):
         super().__init__(networks, seeds, settings, {"actor": Objective(self.loss, networks, networks)})
 
     def noise_shapes(self, batch: int) -> list[tuple[int, ...]]:
+        """None: its loss needs no noise."""
         return []
 
     def scaled(self, observations: Tensor) -> Tensor:
+        """Observations as the network takes them."""
         return self.scale(observations) if self.settings.normalise else observations
 
     def loss(self, batch: Transitions, noise: list[Tensor]) -> Tensor:
@@ -144,5 +148,6 @@ class PlainBC(Agent):
         return (found - batch.actions).square().mean((1, 2))
 
     def policy(self, step: int) -> Policy:
+        """The network itself; see `Agent.policy`."""
         actor = self.snapshot()["actor"]
         return self.acting(lambda observations: actor(self.scaled(observations)))

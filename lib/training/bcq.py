@@ -103,6 +103,7 @@ class BCQ(Agent):
         super().__init__(networks, seeds, settings, objectives)
 
     def start(self) -> None:
+        """Optimizers, and targets equal to the networks."""
         if self.settings.twins == "copied":
             first = self.networks["critic"][0]
             second = self.networks["critic"][1] = copy.deepcopy(first)
@@ -140,12 +141,14 @@ class BCQ(Agent):
         return -self._values(self.networks["critic"][:1], batch.observations, moved)[0].mean((1, 2))
 
     def update(self, batch: Transitions, noise: list[Tensor]) -> dict[str, Tensor]:
+        """As `Agent.update`; then the targets follow."""
         losses = super().update(batch, noise)
         with torch.no_grad():
             torch._foreach_lerp_(*self.pairs, self.settings.tau)
         return losses
 
     def policy(self, step: int) -> Policy:
+        """The best of `acting_samples` moved actions; see `Agent.policy`."""
         networks, samples = self.snapshot(), self.settings.acting_samples
         draws = Draws(self.seeds, self.device).restart(ACTING, step)
 
@@ -163,6 +166,7 @@ class BCQ(Agent):
 
     @property
     def modules(self) -> nn.ModuleDict:
+        """The networks and their targets."""
         return nn.ModuleDict({"networks": self.networks, "targets": self.targets})
 
     def _sampled(self, observations: Tensor, noise: Tensor) -> Tensor:

@@ -140,6 +140,7 @@ class Classifier(nn.Module):
         self.head = nn.Linear(EMBEDDING, speakers)
 
     def forward(self, features: Tensor) -> Outputs:
+        """[N, frames, bands] -> maps, embedding and logits."""
         maps = self.network.maps(features)
         embedding = self.network.embed(maps)
         return Outputs(maps, embedding, self.head(embedding))
@@ -182,6 +183,7 @@ class Taught(nn.Module):
         self.student, self.teacher, self.weights = student, teacher.requires_grad_(False), weights
 
     def train(self, mode: bool = True) -> Taught:
+        """As of any module, but the teacher stays in evaluation mode."""
         super().train(mode)
         self.teacher.eval()  # or its batch norms would learn
         return self

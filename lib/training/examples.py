@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lib.data.folder import Images
+from lib.data.vision import Dataset
 from lib.errors import BadInput
 
 AUGMENTS = ("none", "crop_flip", "resized_crop_flip")
@@ -37,7 +38,7 @@ class Examples:
     std: Tensor
 
     @classmethod
-    def of(cls, data, device: str = "cpu") -> Examples:
+    def of(cls, data: Dataset, device: str = "cpu") -> Examples:
         """From a `lib.data` data set: train_inputs, train_labels, test_inputs, test_labels."""
 
         def put(array: np.ndarray) -> Tensor:
@@ -64,6 +65,7 @@ class Examples:
 
     @property
     def images(self) -> bool:
+        """Whether inputs are images [channels, height, width]."""
         return len(self.shape) == 3
 
     def check(self, augment: str) -> None:

@@ -79,7 +79,9 @@ class GroupSparse:
         return {"compression": compression, "schedules": schedules, "scoring": asdict(self.scoring)}
 
     def state_dict(self) -> dict:
+        """The course of the pruning so far."""
         return self.course.state_dict()
 
     def load_state_dict(self, content: dict) -> None:
+        """Go on from such a course."""
         self.course.load_state_dict(content)

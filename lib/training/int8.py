@@ -126,9 +126,11 @@ class Int8(nn.Module):
 
     @property
     def codes(self) -> Tensor:
+        """The weight as int8."""
         return self.layer.weight.to(torch.int8)
 
     def forward(self, values: Tensor) -> Tensor:
+        """Float values, quantised on the way in; exact sums of products; float out."""
         with torch.autocast(values.device.type, enabled=False):
             codes = quantise(values.float(), self.input_scale)
             sums = self.layer(codes.to(self.layer.weight.dtype)).float()

@@ -92,9 +92,11 @@ class Along(Protocol):
     def identity(self) -> dict:
         """What must be the same when a training goes on."""
 
-    def state_dict(self) -> dict: ...
+    def state_dict(self) -> dict:
+        """What to keep of it."""
 
-    def load_state_dict(self, content: dict) -> None: ...
+    def load_state_dict(self, content: dict) -> None:
+        """Go on from that."""
 
 
 class Progress:
@@ -105,15 +107,18 @@ class Progress:
         self.totals: dict[str, Tensor] = {}
 
     def add(self, losses: Mapping[str, Tensor]) -> None:
+        """One update's losses, [run] each."""
         for name, loss in losses.items():
             self.totals[name] = self.totals[name] + loss if name in self.totals else loss.clone()
 
     def state_dict(self) -> dict:
+        """All of it, for a file."""
         optimizers = {name: optimizer.state_dict() for name, optimizer in self.agent.optimizers.items()}
         along = {} if self.along is None else {"along": self.along.state_dict()}
         return {"optimizers": optimizers, "step": self.step, "totals": self.totals} | along
 
     def load_state_dict(self, content: dict) -> None:
+        """Go on from that."""
         for name, optimizer in self.agent.optimizers.items():
             optimizer.load_state_dict(content["optimizers"][name])
         self.step = content["step"]

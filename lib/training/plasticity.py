@@ -70,8 +70,7 @@ class Plasticity:
     def __post_init__(self):
         if len(self.epochs) != 3 or min(self.epochs) < 0 or sum(self.epochs) < 1 or self.batch < 1:
             raise BadInput(f"plasticity: epochs={self.epochs}, batch={self.batch}: expected three stages, at least 1")
-        if not 0 <= self.k < math.inf:
-            raise BadInput(f"plasticity: k={self.k} must be at least 0; {plasticity.INFINITE:g} stands for infinity")
+        plasticity.check_k(self.k)
         if not all(map(math.isfinite, self.lambdas)):
             raise BadInput(f"plasticity: lambdas={self.lambdas} must be finite numbers, one a gated layer")
         if not (0 < self.learning_rate < math.inf and 0 < self.gate_speed < math.inf):

@@ -159,6 +159,7 @@ class Agent:
 
     @property
     def device(self) -> torch.device:
+        """Where the networks are."""
         return self.actor_parameters[0].device
 
     def state_dict(self) -> dict:
@@ -338,6 +339,8 @@ def begin(
     env: str, seeds: Sequence[int], settings: Settings, device: str = "cpu"
 ) -> tuple[nn.ModuleDict, Environments]:
     """What a stack of runs begins with: the networks and the environments, one a seed."""
+    if not seeds:
+        raise BadInput("a stack needs at least one seed")
     environments = Environments(env, [seed_of(seed, 2) for seed in seeds])
     return networks(environments.observations.shape[1], environments.bound, seeds, settings).to(device), environments
 

@@ -326,7 +326,7 @@ def test_positions_of_open_channels_wake_first():
         ([], {}, r"gates on \[\]: name some of conv1"),
         (["fc1", "fc1"], {}, "each once and in this order"),
         (["fc1", "conv1"], {}, "each once and in this order"),
-        (["fc1"], {"k": -1.0}, "k=-1.0: the slope of the gates is at least 0"),
+        (["fc1"], {"k": -1.0}, "k=-1.0: the slope is at least 0"),
         (["fc1"], {"k": math.nan}, "k=nan"),
         (["fc1"], {"k": math.inf}, "k=inf: the slope .* 5000 stands for infinity"),
         ("fc3", {}, "gates on 'fc3': the network"),

@@ -194,6 +194,8 @@ def test_what_cannot_be_scored_is_refused(score):
     model, (loss, _) = small(), losses()
     with pytest.raises(BadInput, match="no losses"):
         score(model, [])
+    with pytest.raises(BadInput, match=r"a loss must be a scalar, this has the shape \[2\]: of a stack, sum its runs'"):
+        score(model, lambda network: loss(network).expand(2))
     both = nn.ModuleDict({"used": model, "idle": nn.Linear(2, 2)})
     with pytest.raises(BadInput, match=r"the loss does not depend on idle\.weight"):
         score(both, lambda both: loss(both["used"]))

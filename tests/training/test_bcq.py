@@ -317,6 +317,7 @@ def test_bfloat16_is_near_float32_and_the_weights_stay_float32():
     [
         ({"twins": "both"}, "twins='both': known are own, copied"),
         ({"ranked": "both"}, "ranked='both': known are apart, together"),
+        ({"latent_limit": -1.0}, "latent_limit=-1.0 must be above 0"),
         ({"precision": "half"}, "precision='half': known are float32, bfloat16"),
         ({"discount": 1.1}, r"discount=1.1 must lie in \[0, 1\]"),
         ({"batch": 0}, "batch=0 must be at least 1"),

@@ -317,6 +317,8 @@ def test_another_session_is_refused(tmp_path):
     log.write_bytes(log.read_bytes()[:-1])
     with pytest.raises(BadInput, match=r"replay.log ends before step 5"):
         td3.train(trainer("Hopper-v4"), 9, folder=tmp_path)
+    with pytest.raises(BadInput, match="a stack needs at least one seed"):
+        td3.start("Aim-v0", [], td3.Settings())
     with pytest.raises(BadInput, match="Aim-v0: only MuJoCo environments can be kept"):
         td3.train(trainer("Aim-v0"), 5, folder=tmp_path / "other")
 

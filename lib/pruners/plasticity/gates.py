@@ -164,6 +164,7 @@ class Gated(nn.Module):
         self.layer, self.gates = layer, gates
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """The layer's inputs to its outputs, shapes as without gates."""
         z = self.gates()
         if isinstance(self.layer, nn.Linear):
             return self.layer(inputs * z)
@@ -193,7 +194,7 @@ def set_k(model: nn.Module, k: float) -> None:
 def check_k(k: float) -> None:
     """Refuse a slope below 0."""
     if not 0 <= k < math.inf:
-        raise BadInput(f"k={k}: the slope of the gates is at least 0 (0 is dropout, {INFINITE:g} stands for infinity)")
+        raise BadInput(f"plasticity: k={k}: the slope is at least 0 (0 is dropout, {INFINITE:g} stands for infinity)")
 
 
 @contextmanager
