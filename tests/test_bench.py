@@ -20,6 +20,12 @@ def test_rivals_take_turns_and_each_is_called_as_often():
     assert all(milliseconds > 0 for milliseconds in times.values())
 
 
+def test_a_turn_may_have_several_calls():
+    calls: list[str] = []
+    in_turn({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, seconds=0, warmup=1, block=3)
+    assert calls == ["a", "b", *["a"] * 3, *["b"] * 3] + (["a"] * 3 + ["b"] * 3) * 4
+
+
 def test_each_row_says_device_threads_and_versions(monkeypatch: pytest.MonkeyPatch):
     toy = ModuleType("lib.bench.toy")
     toy.COLUMNS, toy.run = ("implementation", "ms"), lambda device: [{"ms": 1.5, "implementation": device}]

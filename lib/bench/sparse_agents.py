@@ -18,13 +18,13 @@ from torch.nn import functional as F
 
 from lib import pruners
 from lib.bench.timing import in_turn
-from lib.kernels.sparse_linear import sparse
 
 COLUMNS = ("network", "task", "examples", "sparsity", "implementation", "ms", "speedup")
 THREADS = 1  # so that runs on machines with more cores can be compared
 NETWORKS = {"actor": (23, 400, 300, 6), "decoder": (29, 750, 750, 6)}  # of BCQ; the decoder alone is BC
 SPARSITIES = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
 TASKS = (("act", 1), ("act", 100), ("train", 100))
+BLOCK = 20  # calls a turn: an agent acts again and again, with its weights at hand
 
 
 def run(device: str) -> list[dict]:
@@ -38,7 +38,7 @@ def run(device: str) -> list[dict]:
                 x = torch.randn(examples, sizes[0], device=device)
                 y = torch.randn(examples, sizes[-1], device=device)
                 calls = {name: {"act": act, "train": train}[task](model, x, y) for name, model in models.items()}
-                times = in_turn(calls, 1.5)
+                times = in_turn(calls, 2.0, block=BLOCK)
                 key = {"network": network, "task": task, "examples": examples, "sparsity": sparsity}
                 rows += [
                     key | {"implementation": name, "ms": ms, "speedup": times["dense"] / ms}
@@ -56,7 +56,7 @@ def rivals(sizes: Sequence[int], sparsity: float, device: str) -> dict[str, nn.M
     pruners.attach(masked, pruners.unstructured(pruners.random(masked, 0), sparsity))
     dense = copy.deepcopy(masked)
     pruners.detach(dense)
-    return {"dense": dense, "masked": masked, "sparse": sparse(dense)}
+    return {"dense": dense, "masked": masked, "sparse": pruners.sparse(masked)}
 
 
 def act(model: nn.Module, x: Tensor, _: Tensor) -> Callable[[], Tensor]:

@@ -77,20 +77,16 @@ def last_kept_more(runs: pd.DataFrame, pruner: str, against: str, sparsity: floa
 
 
 def same_pattern(runs: pd.DataFrame, pruner: str, against: str, sparsity: float) -> Values:
-    """How alike two pruners order an agent's layers by what they keep: Spearman's rank correlation, from -1 to 1.
+    """How alike two pruners order a network's layers by what they keep of them, as `lead_of_last`; {} without both.
 
-    Over the layers of all networks of an agent; arguments as in `lead_of_last`.
-
-    Returns:
-        {"data/env": {seed: correlation}}.
+    Spearman's rank correlation, from -1 (the other way round) to 1 (the same order).
     """
-    where = ["data", "env", "seed"]
+    where = ["data", "env", "network", "seed"]
     chosen = runs[(runs.sparsity == sparsity) & runs.pruner.isin([pruner, against])]
-    kept = chosen.pivot(index=[*where, "network", "layer"], columns="pruner", values="kept").dropna()
+    kept = chosen.pivot(index=[*where, "layer"], columns="pruner", values="kept").dropna()
     if not {pruner, against} <= set(kept):
         return {}
-    of_agents = kept.groupby(level=where)
-    return cells(of_agents.apply(lambda layers: layers[pruner].corr(layers[against], method="spearman")))
+    return cells(kept.groupby(level=where).apply(lambda one: one[pruner].corr(one[against], method="spearman")))
 
 
 def _kept(runs: pd.DataFrame, pruner: str) -> SeriesGroupBy:

@@ -59,7 +59,12 @@ def of_agents(agents: pd.DataFrame, task: str, sparsity: float, device: str) -> 
 
     Returns:
         {"device/network, n at once": times as fast}.
+
+    Raises:
+        BadInput: an unknown kind of device or task.
     """
+    if device not in ("cpu", "cuda") or task not in ("act", "train"):
+        raise BadInput(f"device {device!r}, task {task!r}: known are cpu, cuda and act, train")
     on_cpu = agents.device.str.endswith("cores")
     kind = (agents.implementation == "sparse") & (agents.task == task) & (agents.sparsity == sparsity)
     found = agents[kind & (on_cpu if device == "cpu" else ~on_cpu)]

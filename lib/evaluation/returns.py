@@ -115,6 +115,7 @@ def gain_by_batches(
 
 def gain_by_rounds(runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float, rounds: int) -> Values:
     """What pruning in several rounds gains over a single one (`offline_rl_rounds`), as `difference`."""
+    runs = _chosen(runs)
     several, single = (runs[runs["rounds"] == number] for number in (rounds, 1))
     return _gain(several, single, _kind(algorithm, pruner, sparsity))
 
@@ -126,19 +127,26 @@ def gain_by_scaling(runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: f
 
 def share_kept(
     runs: pd.DataFrame, algorithms: Sequence[str], pruners: Sequence[str], sparsity: float, at_least: float
-) -> Values:
-    """Of all experiments the share in which a pruned agent keeps so much of its return: {data: {seed: share}}.
+) -> dict[str, Interval]:
+    """Of all experiments the share in which pruned agents keep so much of their return on average.
 
-    An experiment is an algorithm with a pruner on an environment, as in `kept_return`; seeds that all have count.
+    An experiment is an algorithm with a pruner on an environment; what its seeds keep (`kept_return`) is averaged. The
+    95 % interval draws seeds again, with replacement, in each experiment by itself.
+
+    Returns:
+        {"data/n experiments": share}.
     """
-    of_all = [kept_return(runs, algorithm, pruner, sparsity) for algorithm in algorithms for pruner in pruners]
-    experiments = [(where.split("/")[0], ratios) for found in of_all for where, ratios in found.items()]
-    shares: dict[str, dict[int, float]] = {}
-    for data in dict.fromkeys(name for name, _ in experiments):
-        mine = [ratios for name, ratios in experiments if name == data]
-        for seed in sorted(set.intersection(*map(set, mine))):
-            kept = [ratios[seed] >= at_least for ratios in mine]
-            shares.setdefault(data, {})[seed] = sum(kept) / len(kept)
+    kinds = [kept_return(runs, algorithm, pruner, sparsity) for algorithm in algorithms for pruner in pruners]
+    by_data: dict[str, list[np.ndarray]] = {}
+    for where, ratios in [pair for found in kinds for pair in found.items()]:
+        by_data.setdefault(where.split("/")[0], []).append(np.array(list(ratios.values())))
+    draw, shares = np.random.default_rng(0), {}
+    for data, experiments in by_data.items():
+        again = [ratios[draw.integers(len(ratios), size=(DRAWS, len(ratios)))].mean(1) for ratios in experiments]
+        low, high = np.percentile(np.mean(np.array(again) >= at_least, axis=0), [2.5, 97.5])
+        value = np.mean([ratios.mean() >= at_least for ratios in experiments])
+        seeds = min(len(ratios) for ratios in experiments)
+        shares[f"{data}/{len(experiments)} experiments"] = Interval(float(value), float(low), float(high), seeds)
     return shares
 
 

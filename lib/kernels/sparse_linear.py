@@ -7,8 +7,6 @@ each weight, touches only those.
 
 from __future__ import annotations
 
-import copy
-
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
@@ -18,37 +16,44 @@ from lib.kernels.products import csr, csr_linear
 
 
 class SparseLinear(nn.Module):
-    """x [n, k] -> x W^T + bias [n, m], where W holds the nonzeros of a weight; they alone are trained.
+    """x [..., k] -> x W^T + bias [..., m], where W holds what is left of a weight; nothing else is trained.
 
     Args:
         weight: [m, k], float32 or float64; copied.
         bias: [m], or None.
+        mask: bool [m, k], True = left; None: whatever is not zero.
 
     Raises:
-        BadInput: a weight that is no matrix of floats, or that has no nonzero.
+        BadInput: a weight that is no matrix of floats, of which nothing is left, or a mask of another shape.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None):
+    def __init__(self, weight: Tensor, bias: Tensor | None = None, mask: Tensor | None = None):
         super().__init__()
-        weight = weight.detach()
-        if weight.dim() != 2 or weight.dtype not in (torch.float32, torch.float64) or not bool(weight.any()):
-            found = f"{list(weight.shape)} of {weight.dtype}" + ("" if bool(weight.any()) else ", all zero")
-            raise BadInput(f"SparseLinear needs a matrix of float32 or float64 with a nonzero, this is {found}")
+        kept = weight != 0 if mask is None else mask
+        fits = weight.dim() == 2 and kept.shape == weight.shape and kept.dtype == torch.bool
+        if not fits or weight.dtype not in (torch.float32, torch.float64) or not bool(kept.any()):
+            found = f"{list(weight.shape)} of {weight.dtype}" + (", nothing of it is left" if fits else "")
+            raise BadInput(f"SparseLinear needs a matrix of float32 or float64 and a mask like it, this is {found}")
         self.shape = tuple(weight.shape)
-        sparse, turned = csr(weight), csr(weight.t().contiguous())
-        for name, matrix in (("by_output", sparse), ("by_input", turned)):
-            self.register_buffer(f"{name}_ends", matrix.crow_indices())
-            self.register_buffer(f"{name}_places", matrix.col_indices())
-        outputs, inputs = weight.nonzero(as_tuple=True)
+        for name, ones in (("by_output", kept.float()), ("by_input", kept.t().float())):
+            structure = csr(ones.contiguous())
+            self.register_buffer(f"{name}_ends", structure.crow_indices())
+            self.register_buffer(f"{name}_places", structure.col_indices())
+        outputs, inputs = kept.nonzero(as_tuple=True)
         self.register_buffer("order", torch.argsort(inputs * len(weight) + outputs))  # of values when turned
-        self.values = nn.Parameter(sparse.values().clone())
-        self.bias = None if bias is None else nn.Parameter(bias.detach().clone())
+        self.values = nn.Parameter(weight.detach()[kept], weight.requires_grad)
+        self.bias = None if bias is None else nn.Parameter(bias.detach().clone(), bias.requires_grad)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[n, k] -> [n, m]."""
+        """[..., k] -> [..., m], in the type of the weights whatever autocast says: CSR has no narrower one."""
+        if torch.is_autocast_enabled(x.device.type):
+            with torch.autocast(x.device.type, enabled=False):
+                return self(x.to(self.values.dtype))
+        flat = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
         learning = torch.is_grad_enabled() and (x.requires_grad or self.values.requires_grad)
-        product = _Product.apply(x, self.values, self) if learning else csr_linear(x, self.matrix(self.values))
-        return product if self.bias is None else product + self.bias
+        product = _Product.apply(flat, self.values, self) if learning else csr_linear(flat, self.matrix(self.values))
+        product = product.clone() if self.bias is None else product + self.bias  # a view could not be changed in place
+        return product if x.dim() == 2 else product.reshape(*x.shape[:-1], self.shape[0])
 
     def matrix(self, values: Tensor) -> Tensor:
         """W [m, k] with these values, in CSR."""
@@ -80,30 +85,6 @@ class _Product(torch.autograd.Function):
         if ctx.needs_input_grad[1]:  # slope^T x, but only where W has a weight
             to_values = torch.sparse.sampled_addmm(ctx.layer.matrix(values), slope.t(), x, beta=0).values()
         return to_x, to_values, None
-
-
-def sparse(model: nn.Module) -> nn.Module:
-    """A copy of a pruned model in which each `nn.Linear` holds only its nonzero weights, masks baked in.
-
-    It computes the same function, and trains as the model with its masks does.
-
-    Raises:
-        BadInput: a model without an `nn.Linear`, or one with a layer that has no weight left.
-    """
-    found = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    if not found:
-        raise BadInput("sparse needs a model with an nn.Linear; a stack's run becomes one by `models.mlp.plain`")
-    new = copy.deepcopy(model)
-    for name in found:
-        layer = new.get_submodule(name)
-        try:
-            small = SparseLinear(layer.weight, layer.bias)
-        except BadInput as error:
-            raise BadInput(f"layer {name or 'of the model'}: {error}") from error
-        if not name:
-            return small
-        new.set_submodule(name, small)
-    return new
 
 
 def _csr(ends: Tensor, places: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:

@@ -3,6 +3,7 @@
     scores = pruners.magnitude(model)                        # what matters
     masks = pruners.unstructured(scores, sparsity=0.95)      # what may go
     pruners.attach(model, masks)                             # stays zero through any optimizer
+    small = pruners.sparse(model)                            # holds and multiplies only what is left
 
 Any score goes with any pattern, and a schedule says when and how much.
 """
@@ -12,6 +13,7 @@ from lib.pruners.masks import attach, attached, detach, empty_layers, report, sp
 from lib.pruners.patterns import n_of_m, two_four, unstructured
 from lib.pruners.schedules import Gradual, Once, RewardAware
 from lib.pruners.scores import grasp, magnitude, random, snip
+from lib.pruners.sparse import sparse
 
 __all__ = [
     "Gradual",
@@ -33,6 +35,7 @@ __all__ = [
     "random",
     "report",
     "snip",
+    "sparse",
     "sparsity",
     "sparsity_per_run",
     "two_four",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -12,12 +13,20 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lib.data.folder import Images
-from lib.data.vision import Dataset
 from lib.errors import BadInput
 
 AUGMENTS = ("none", "crop_flip", "resized_crop_flip")
 # Mean and standard deviation of ImageNet's channels, 0 to 255, that everyone uses.
 IMAGENET = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
+
+
+class Arrays(Protocol):
+    """What a data set of `lib.data` holds, as far as it is learned from."""
+
+    train_inputs: np.ndarray | Images
+    train_labels: np.ndarray
+    test_inputs: np.ndarray | Images
+    test_labels: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -38,7 +47,7 @@ class Examples:
     std: Tensor
 
     @classmethod
-    def of(cls, data: Dataset, device: str = "cpu") -> Examples:
+    def of(cls, data: Arrays, device: str = "cpu") -> Examples:
         """From a `lib.data` data set: train_inputs, train_labels, test_inputs, test_labels."""
 
         def put(array: np.ndarray) -> Tensor:

@@ -172,7 +172,8 @@ def _emptied(agent: Agent, runs: Sequence[Run]) -> dict[str, list[str]]:
         for layer in pruners.prunable(objective.ranked):
             mask = agent.masks.get(layer.module.weight)
             for row in [] if mask is None else (~mask.flatten(1).any(1)).nonzero().flatten().tolist():
-                names = empty.setdefault(f"{runs[row].pruner} at {runs[row].sparsity:g}", [])
+                rounds = f" in {runs[row].rounds} rounds" if runs[row].rounds > 1 else ""
+                names = empty.setdefault(f"{runs[row].pruner} at {runs[row].sparsity:g}{rounds}", [])
                 names += [layer.name] if layer.name not in names else []
     return empty
 
@@ -184,7 +185,8 @@ def scored(
 
     Args:
         number: of the objective; random scores differ from one to the next.
-        when: the step, if not before training; batches differ from one step to the next, random scores do not.
+        when: the step or the round, if not the first before training; batches differ from one to the next, random
+            scores do not.
     """
     if pruner == "magnitude":
         return pruners.magnitude(objective.ranked)

@@ -13,7 +13,7 @@ def test_rows_name_each_rival_and_what_it_gains(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(sparse_agents, "SPARSITIES", (0.5,))
     results = []
 
-    def in_turn(calls, seconds):
+    def in_turn(calls, seconds, block):
         results.append({name: call() for name, call in calls.items()})
         return {name: 6.0 / (1 + number) for number, name in enumerate(calls)}
 

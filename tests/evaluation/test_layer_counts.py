@@ -57,17 +57,17 @@ def test_the_last_layer_is_held_against_the_fullest_other_and_between_pruners():
 
 
 def test_patterns_are_alike_when_layers_stand_in_the_same_order():
-    kept = {("actor", 1): (9, 1), ("actor", 2): (4, 2), ("critic", 1): (20, 3), ("critic", 2): (30, 40)}
+    kept = {"snip": (9, 4, 20), "grasp": (3, 2, 1)}
     rows = [
-        ("r", env, pruner, 0.95, 0, network, layer, -share if env == "turned" and pruner == "grasp" else share)
-        for env in ("alike", "turned")
-        for (network, layer), shares in kept.items()
-        for pruner, share in zip(("snip", "grasp"), shares, strict=True)
+        ("r", "hopper", pruner, 0.95, seed, "actor", layer, share if seed else 10 * layer)
+        for seed in (0, 1)
+        for pruner, shares in kept.items()
+        for layer, share in enumerate(shares, 1)
     ]
-    rows.append(("r", "alike", "snip", 0.5, 0, "actor", 1, 99))
+    rows.append(("r", "hopper", "snip", 0.5, 0, "actor", 1, 99))
     runs = pd.DataFrame(rows, columns=["data", "env", "pruner", "sparsity", "seed", "network", "layer", "kept"])
     found = layers.same_pattern(runs, "snip", "grasp", 0.95)
-    # SNIP's order 4, 9, 20, 30; GraSP has 2 and 1 the other way round: 1 - 6 (1 + 1) / (4 (16 - 1)) = 0.8
-    assert found == {"r/alike": {0: pytest.approx(0.8)}, "r/turned": {0: pytest.approx(-0.8)}}
+    # ranks 2 1 3 and 3 2 1: 1 - 6 (1 + 1 + 4) / (3 (9 - 1)) = -0.5
+    assert found == {"r/hopper/actor": {0: pytest.approx(1), 1: pytest.approx(-0.5)}}
     assert layers.same_pattern(runs[runs.pruner == "snip"], "snip", "grasp", 0.95) == {}
     assert layers.same_pattern(runs, "snip", "grasp", 0.5) == {}

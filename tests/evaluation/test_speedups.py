@@ -75,3 +75,5 @@ def test_pruned_agents_are_told_apart_by_task_sparsity_and_kind_of_device():
     assert of_agents(agents, "train", 0.95, "cpu") == {f"{where}, 100 at once": 1.1}
     assert of_agents(agents, "act", 0.95, "cuda") == {"H200/actor, 1 at once": 0.3}
     assert of_agents(agents, "act", 0.98, "cpu") == {}
+    with pytest.raises(BadInput, match="task 'rest': known are cpu, cuda and act, train"):
+        of_agents(agents, "rest", 0.95, "cpu")

@@ -33,7 +33,7 @@ def test_one_round_is_the_usual_sweep_and_several_prune_otherwise():
     assert several != usual[usual.pruner == "snip"]["return"].tolist()
 
 
-@pytest.mark.parametrize("rounds", [(), (0, 5), (5, 5)])
+@pytest.mark.parametrize("rounds", [(), (1,), (0, 1), (2, 5), (1, 5, 5)])
 def test_rounds_that_compare_nothing_are_refused(rounds):
-    with pytest.raises(BadInput, match="expected different numbers, each at least 1"):
+    with pytest.raises(BadInput, match="expected 1 and larger numbers to compare with it"):
         experiment.Settings((TASK,), rounds=rounds)

@@ -9,7 +9,8 @@ from torch.nn import functional as F
 
 from lib import pruners
 from lib.errors import BadInput
-from lib.kernels.sparse_linear import SparseLinear, sparse
+from lib.kernels.sparse_linear import SparseLinear
+from lib.pruners import sparse
 
 
 def pruned(sparsity: float = 0.8, sizes: tuple[int, ...] = (7, 20, 11, 3), dtype=torch.float64) -> nn.Sequential:
@@ -97,18 +98,69 @@ def test_a_layer_by_itself_without_a_bias_and_the_model_it_came_from():
     assert torch.equal(layer.weight, before)
 
 
+def test_what_is_frozen_stays_frozen_and_what_a_mask_keeps_is_kept_at_zero():
+    model = pruned()
+    with torch.no_grad():
+        kept = next(iter(pruners.attached(model).values()))
+        model[0].parametrizations.weight.original[tuple(kept.nonzero()[0])] = 0.0  # as a weight that has come back
+        model[2].bias.requires_grad_(False)
+        small = sparse(model)
+    assert len(small[0].values) == int(kept.sum())
+    assert small[0].values[0] == 0
+    assert [parameter.requires_grad for parameter in small.parameters()] == [True, True, True, False, True, True]
+    assert not any(parameter.requires_grad for parameter in sparse(pruned().requires_grad_(False)).parameters())
+
+
+def test_a_layer_used_twice_becomes_one_and_what_follows_may_work_in_place():
+    layer = nn.Linear(5, 5, bias=False)
+    model = nn.Sequential(layer, nn.ReLU(inplace=True), layer, nn.ReLU(inplace=True))
+    small = sparse(model)
+    assert small[0] is small[2]
+    x = torch.randn(3, 5)
+    assert torch.allclose(small(x), model(x), atol=1e-6)
+    small(x).sum().backward()
+    with torch.no_grad():
+        assert torch.allclose(small(x), model(x), atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(7,), (1, 7), (2, 3, 7), (1, 7, 7)])
+def test_leading_axes_are_examples(shape: tuple[int, ...]):
+    model = pruned()
+    x = torch.randn(*shape, dtype=torch.float64)
+    found = sparse(model)(x)
+    assert found.shape == (*shape[:-1], 3)
+    assert torch.allclose(found, model(x), atol=1e-12)
+
+
+def test_under_autocast_it_computes_in_its_own_type():
+    small = sparse(pruned(dtype=torch.float32))
+    x = torch.randn(4, 7)
+    expected = small(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = small(x)
+        assert torch.equal(small(x.bfloat16()), small(x.bfloat16().float()))
+    assert found.dtype == torch.float32
+    assert torch.equal(found, expected)
+
+
 def test_what_cannot_be_is_one_line():
     with pytest.raises(
-        BadInput, match=r"a matrix of float32 or float64 with a nonzero, this is \[3\] of torch.float32"
+        BadInput, match=r"a matrix of float32 or float64 and a mask like it, this is \[3\] of torch.float32"
     ):
         SparseLinear(torch.ones(3))
     with pytest.raises(BadInput, match=r"this is \[2, 2\] of torch.float16"):
         SparseLinear(torch.ones(2, 2).half())
+    with pytest.raises(BadInput, match=r"this is \[2, 2\] of torch.float32$"):
+        SparseLinear(torch.ones(2, 2), mask=torch.ones(2, 3, dtype=torch.bool))
     with pytest.raises(BadInput, match=r"needs a model with an nn\.Linear"):
         sparse(nn.Conv2d(1, 1, 1))
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     nn.init.zeros_(model[1].weight)
-    with pytest.raises(BadInput, match=r"layer 1: .* this is \[2, 2\] of torch.float32, all zero"):
+    with pytest.raises(BadInput, match=r"layer 1: .* this is \[2, 2\] of torch.float32, nothing of it is left"):
         sparse(model)
+    tied = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    tied[1].weight = tied[0].weight
+    with pytest.raises(BadInput, match="share one weight"):
+        sparse(tied)
     with pytest.raises(BadInput, match="csr_linear needs activations"):
         sparse(nn.Linear(2, 2))(torch.ones(1, 3))
