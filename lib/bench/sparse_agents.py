@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from lib import pruners
+from lib.bench.npn import dense_step, inference
 from lib.bench.timing import in_turn
 
 COLUMNS = ("network", "task", "examples", "sparsity", "implementation", "ms", "speedup")
@@ -37,7 +38,10 @@ def run(device: str) -> list[dict]:
             for task, examples in TASKS:
                 x = torch.randn(examples, sizes[0], device=device)
                 y = torch.randn(examples, sizes[-1], device=device)
-                calls = {name: {"act": act, "train": train}[task](model, x, y) for name, model in models.items()}
+                calls = {
+                    name: inference(model, x) if task == "act" else dense_step(copy.deepcopy(model), x, y, F.mse_loss)
+                    for name, model in models.items()
+                }
                 times = in_turn(calls, 2.0, block=BLOCK)
                 key = {"network": network, "task": task, "examples": examples, "sparsity": sparsity}
                 rows += [
@@ -57,26 +61,3 @@ def rivals(sizes: Sequence[int], sparsity: float, device: str) -> dict[str, nn.M
     dense = copy.deepcopy(masked)
     pruners.detach(dense)
     return {"dense": dense, "masked": masked, "sparse": pruners.sparse(masked)}
-
-
-def act(model: nn.Module, x: Tensor, _: Tensor) -> Callable[[], Tensor]:
-    """One forward pass without gradients."""
-
-    def call() -> Tensor:
-        with torch.no_grad():
-            return model(x)
-
-    return call
-
-
-def train(model: nn.Module, x: Tensor, y: Tensor) -> Callable[[], None]:
-    """One step of Adam on a copy of the model."""
-    model = copy.deepcopy(model)
-    optimizer = torch.optim.Adam(model.parameters(), 1e-3, fused=True)
-
-    def call() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        F.mse_loss(model(x), y).backward()
-        optimizer.step()
-
-    return call
