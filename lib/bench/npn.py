@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lib.bench.timing import in_turn
+from lib.bench.timing import dense_step, in_turn, inference
 from lib.models.alexnet import alexnet
 from lib.models.lenet import lenet5
 from lib.pruners import plasticity
@@ -56,23 +56,6 @@ def run(device: str) -> list[dict]:
     return rows
 
 
-def dense_step(
-    model: nn.Module,
-    inputs: Tensor,
-    targets: Tensor,
-    loss: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
-) -> Callable[[], None]:
-    """One training step of an ordinary network, with torch's fused Adam."""
-    optimizer = torch.optim.Adam(model.parameters(), 1e-3, fused=True)
-
-    def call() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        loss(model(inputs), targets).backward()
-        optimizer.step()
-
-    return call
-
-
 def gated_step(model: nn.Module, images: Tensor, labels: Tensor) -> Callable[[], None]:
     """One training step in stage 2: ARM, the penalty, the update."""
     optimizer = torch.optim.Adam(model.parameters(), 1e-3, fused=True)
@@ -84,15 +67,5 @@ def gated_step(model: nn.Module, images: Tensor, labels: Tensor) -> Callable[[],
         plasticity.arm(model, lambda network: F.cross_entropy(network(images), labels), draw)
         plasticity.penalty(model, lambdas).backward()
         optimizer.step()
-
-    return call
-
-
-def inference(model: nn.Module, images: Tensor) -> Callable[[], Tensor]:
-    """One forward pass in evaluation mode."""
-
-    def call() -> Tensor:
-        with torch.no_grad():
-            return model(images)
 
     return call

@@ -17,8 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from lib import pruners
-from lib.bench.npn import dense_step, inference
-from lib.bench.timing import in_turn
+from lib.bench.timing import dense_step, in_turn, inference
 
 COLUMNS = ("network", "task", "examples", "sparsity", "implementation", "ms", "speedup")
 THREADS = 1  # so that runs on machines with more cores can be compared

@@ -1,7 +1,7 @@
 """Measures of networks that shrink and grow (paper 4): from a sweep's rows, and from architectures as printed.
 
-A variant is a direction of npn_moons and npn_images, and a variant of npn_ablations. Without a stage its last epoch
-counts, with one the last epoch of that stage.
+A variant is a direction of npn_moons and npn_images, and a variant of npn_ablations; among rows at several tau those at
+the paper's count. Without a stage its last epoch counts, with one the last epoch of that stage.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from lib.models.lenet import lenet5
 from lib.models.plain import moons_mlp
 from lib.pruners import plasticity
 
+TAU = 0.5  # the paper's
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "moons_mlp": moons_mlp,
     "lenet5": lenet5,
@@ -94,23 +95,37 @@ def factor(
 
     Args: as `value`.
     """
-    both, smallest, largest = _extremes(runs, variants, column, stage, data)
-    return _cells(both, largest / smallest)
+    both = _side_by_side(runs, {name: (name, stage) for name in variants}, column, data)
+    return _cells(both, both[list(variants)].max(axis=1) / both[list(variants)].min(axis=1))
 
 
-def spread(
-    runs: pd.DataFrame,
-    variants: Sequence[str],
-    column: str = "accuracy",
-    stage: int | None = None,
-    data: Sequence[str] | None = None,
+def over_taus(
+    runs: pd.DataFrame, variant: str, taus: Sequence[float], stage: int, column: str = "accuracy", ratio: bool = False
 ) -> Values:
-    """How far variants are apart: the largest value minus the smallest, seed by seed.
+    """How far the same networks are apart at several tau, seed by seed: the largest value minus the smallest.
 
-    Args: as `value`.
+    Args:
+        ratio: the largest value over the smallest instead; 1 is the same.
+
+    Raises:
+        BadInput: a tau that the runs do not have.
     """
-    both, smallest, largest = _extremes(runs, variants, column, stage, data)
-    return _cells(both, largest - smallest)
+    both = _at_taus(runs, variant, taus, stage, column)
+    values = both[list(taus)]
+    smallest, largest = values.min(axis=1), values.max(axis=1)
+    return _cells(both, largest / smallest if ratio else largest - smallest)
+
+
+def undecided(runs: pd.DataFrame, variant: str, taus: tuple[float, float], stage: int) -> Values:
+    """Gates that are neither open nor closed for certain, in percent of all, seed by seed.
+
+    They are those whose g lies between two thresholds: open at the lower, closed at the higher. All are open at the
+    end of stage 1.
+    """
+    both = _at_taus(runs, variant, taus, stage, "architecture")
+    low, high = (both[tau].map(_gates) for tau in taus)
+    whole = _at_taus(runs, variant, taus[:1], 1, "architecture")[taus[0]].map(_gates)
+    return _cells(both, 100 * (low - high) / whole)
 
 
 def weights(network: str, architecture: str) -> int:
@@ -144,6 +159,11 @@ def removed(network: str, whole: str, left: str) -> float:
     return 100 * (1 - weights(network, left) / weights(network, whole))
 
 
+def _gates(architecture: str) -> int:
+    """How many gates are open, from the paper's notation."""
+    return sum(map(int, architecture.split("-")))
+
+
 @cache
 def _layers(network: str) -> list[nn.Linear | nn.Conv2d]:
     """The layers with gates."""
@@ -154,13 +174,19 @@ def _layers(network: str) -> list[nn.Linear | nn.Conv2d]:
     return [layers[name].module for name in plasticity.gateable(layers)]
 
 
-def _ends(runs: pd.DataFrame, variant: str, stage: int | None, data: Sequence[str] | None) -> pd.DataFrame:
+def _ends(
+    runs: pd.DataFrame, variant: str, stage: int | None, data: Sequence[str] | None, tau: float = TAU
+) -> pd.DataFrame:
     """The last row of each network and seed of a variant."""
     if "variant" not in runs:
         runs = runs.rename(columns={"direction": "variant"})
     if variant not in set(runs.variant):
         raise BadInput(f"the runs have no variant {variant!r}; they have: {', '.join(sorted(set(runs.variant)))}")
     chosen = runs[runs.variant == variant]
+    if "tau" in chosen:
+        chosen = chosen[chosen.tau == tau]
+        if chosen.empty:
+            raise BadInput(f"the runs have no tau {tau} of variant {variant!r}")
     if stage is not None:
         chosen = chosen[chosen.stage == stage]
     return accuracy.last(chosen if data is None else chosen[chosen.data.isin(data)])
@@ -175,13 +201,11 @@ def _side_by_side(
     return pd.concat(columns, axis=1).dropna().reset_index()
 
 
-def _extremes(
-    runs: pd.DataFrame, variants: Sequence[str], column: str, stage: int | None, data: Sequence[str] | None
-) -> tuple[pd.DataFrame, pd.Series, pd.Series]:
-    """The variants side by side, and the smallest and the largest of their values, seed by seed."""
-    both = _side_by_side(runs, {name: (name, stage) for name in variants}, column, data)
-    values = both[list(variants)]
-    return both, values.min(axis=1), values.max(axis=1)
+def _at_taus(runs: pd.DataFrame, variant: str, taus: Sequence[float], stage: int, column: str) -> pd.DataFrame:
+    """One column of a variant at several tau side by side, for the networks and seeds that have them all."""
+    index = ["data", "network", "seed"]
+    columns = {tau: _ends(runs, variant, stage, None, tau).set_index(index)[column] for tau in taus}
+    return pd.concat(columns, axis=1).dropna().reset_index()
 
 
 def _cells(rows: pd.DataFrame, values: pd.Series) -> Values:

@@ -2,8 +2,9 @@
 
 One configuration is one variant and one seed: a single session of a small network through its stages. The variants
 stand in params.yaml; tau, the slope k, the stages, lambda and its sign, the gates' g and the estimator differ.
-Rows are kept of the end of each stage. tau tells open from closed at the end of stage 2 alone: in stage 3 gates are
-exactly 0 or 1, and without an expansion nothing in training asks for it.
+Rows are kept of the end of each stage, one for each tau. tau tells open from closed at the end of stage 2 alone: in
+stage 3 gates are exactly 0 or 1, and without an expansion nothing in training asks for it. So one session is measured
+at several.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from lib.training.supervised import seed_of
 DATA, NETWORK = "digits", "small_lenet"
 
 KEYS = ("data", "network", "variant", "seed")
-INDEX = (*KEYS, "epoch")
-COLUMNS = ("variant", *directions.COLUMNS)
+INDEX = (*KEYS, "tau", "epoch")
+COLUMNS = ("variant", "tau", *directions.COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,19 @@ class Variant:
 
     Attributes:
         start: gates of each layer that are open at first; none given: all.
-        kind, tau: see `plasticity.gated`.
+        kind: see `plasticity.gated`.
+        taus: thresholds at which the network is measured; the first is the gates' own.
     """
 
     name: str
     training: Plasticity
     start: tuple[int, ...] = ()
     kind: str = "sigmoid"
-    tau: float = 0.5
+    taus: tuple[float, ...] = (0.5,)
+
+    def __post_init__(self):
+        if not self.taus or len(set(self.taus)) < len(self.taus):
+            raise BadInput(f"variant {self.name!r}: taus={list(self.taus)}: expected at least one, each once")
 
 
 @dataclass(frozen=True)
@@ -82,13 +88,14 @@ def run(configuration: dict, job: Job) -> list[dict]:
         Examples.of(vision.load(DATA), job.device),
         every=sum(settings.epochs) + 1,  # ends of stages only
         job=job,
+        taus=configuration["taus"],
     )
     torch.manual_seed(seed_of(seed))
     model = plasticity.gated(
         small_lenet(),
         k=settings.k,
         kind=configuration["kind"],
-        tau=configuration["tau"],
+        tau=configuration["taus"][0],
         start=configuration["start"] or None,
         seed=seed_of(seed, 1),
     )

@@ -143,6 +143,8 @@ class Sessions:
     Attributes:
         key: the columns that tell this configuration's rows from those of others; its seed among them.
         every: see `Directions`.
+        taus: thresholds at which the network is measured, a row each with a column `tau`; none: the gates' own, without
+            that column. See `plasticity.train`.
         rows: what has been recorded so far.
     """
 
@@ -150,6 +152,7 @@ class Sessions:
     examples: Examples
     every: int
     job: Job
+    taus: Sequence[float] = ()
     rows: list[dict] = field(default_factory=list)
 
     def train(self, direction: str, model: nn.Module, settings: Plasticity, number: int = 0, before: int = 0) -> None:
@@ -162,12 +165,14 @@ class Sessions:
         state = self.job.kept(f"{direction}_{number}.pt")
         history = train(
             model, self.examples, settings, self.key["seed"], number, state,
-            advance=lambda: self.job.advance(direction), every=self.every,
+            advance=lambda: self.job.advance(direction), every=self.every, taus=self.taus,
         )  # fmt: skip
+        columns = dict.fromkeys((*self.key, *(("tau",) if self.taus else ()), *COLUMNS))
         for row in history:
             if "accuracy" in row:
                 found = {**row, **self.key, "direction": direction, "epoch": before + row["epoch"]}
-                self.rows.append({name: found[name] for name in dict.fromkeys((*self.key, *COLUMNS))})
+                each = [{"tau": tau, **at} for tau, at in row["at"].items()] if self.taus else [{}]
+                self.rows += [{name: (found | at)[name] for name in columns} for at in each]
 
 
 def live_units(architecture: str, layers: Sequence[str]) -> list[int]:

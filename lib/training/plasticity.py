@@ -11,8 +11,9 @@ would move gates that have no gradient any more.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -97,6 +98,7 @@ def train(
     save_seconds: float = 20.0,
     advance: Callable[[], None] = lambda: None,
     every: int = 1,
+    taus: Sequence[float] = (),
 ) -> list[dict]:
     """Train a gated network in place; it is left in evaluation mode, ready for `plasticity.harden`.
 
@@ -107,6 +109,8 @@ def train(
         model: from `plasticity.gated`, initialised for the settings' k.
         state, save_seconds, advance: as in `supervised.train`.
         every: the network is measured after epochs that are multiples of this, and after each stage's last.
+        taus: thresholds of equation 13 at which it is measured besides. Training does not ask for tau; an expansion
+            does, so it has the gates' own alone.
 
     Returns:
         One row an epoch: epoch (from 1), stage, k, regularised_loss (equation 8, mean over the epoch's batches as
@@ -114,7 +118,7 @@ def train(
         after the stage's last, which would not train them with their gates), ended (the expansion ends here), and
         where the network was measured, before units were woken: accuracy (test, percent, gates by their test-time
         rule), architecture, architecture_live, parameters, parameters_live, flops (see `plasticity.architecture` and
-        `sizes`).
+        `sizes`), and with taus `at`: {tau: the same columns}.
 
     Raises:
         BadInput: lambdas that do not fit the gated layers, gates of another estimator, an expansion without dormant
@@ -123,7 +127,7 @@ def train(
     """
     examples.check(settings.augment)
     rates = [value / len(examples.train_labels) for value in settings.lambdas]
-    _check(model, rates, settings)
+    _check(model, rates, settings, taus)
     model.to(examples.mean.device)
     if examples.images:
         model.to(memory_format=torch.channels_last)
@@ -136,7 +140,9 @@ def train(
     ]
     optimizer = torch.optim.Adam([{"params": weights}, {"params": phis}], settings.learning_rate, fused=True)
     kinds = [f"{gates.kind}, tau {gates.tau}" for gates in plasticity.gates_of(model)]
+    measured = partial(_measured, model, examples, layers, settings.precision, taus)
     identity = asdict(settings) | {"seed": seed, "session": session, "every": every, "gates": kinds}
+    identity |= {"taus": list(taus)} if taus else {}
     keeper = Session(state, identity, model, optimizer, save_seconds)
     rows = keeper.load()
     for _ in rows:
@@ -161,7 +167,7 @@ def train(
         row = {"epoch": epoch + 1, "stage": stage, "k": k, "regularised_loss": loss}
         row |= {"validation_loss": None, "woken": 0, "ended": False}
         if due := last or row["epoch"] % every == 0:
-            row |= _measured(model, examples, layers, settings.precision)
+            row |= measured()
         if settings.expand and stage == 2:
             row["validation_loss"] = _validation_loss(model, held[1], settings, rates)
             losses = [*progress.losses, row["validation_loss"]]
@@ -170,7 +176,7 @@ def train(
                 row["woken"] = len(plasticity.expand(layers, draw, settings.level))
                 row["ended"] = row["woken"] == 0
                 if row["ended"] and not due:
-                    row |= _measured(model, examples, layers, settings.precision)
+                    row |= measured()
         rows.append(row)
         progress.add(row)
         keeper.advance(rows, advance, last=progress.stage() == 0)
@@ -179,11 +185,21 @@ def train(
     return rows
 
 
-def _measured(model: nn.Module, examples: Examples, layers: dict[str, plasticity.Layer], precision: str) -> dict:
+def _measured(
+    model: nn.Module,
+    examples: Examples,
+    layers: dict[str, plasticity.Layer],
+    precision: str,
+    taus: Sequence[float] = (),
+) -> dict:
     """The columns of a row that say how well the network does now, and how large it is."""
-    sizes = {"architecture": plasticity.architecture(layers), **plasticity.sizes(layers)}
-    sizes["architecture_live"] = plasticity.architecture(layers, only_live=True)
-    return {"accuracy": accuracy(model, examples, precision)} | sizes
+    found = {"accuracy": accuracy(model, examples, precision), "architecture": plasticity.architecture(layers)}
+    found |= {"architecture_live": plasticity.architecture(layers, only_live=True), **plasticity.sizes(layers)}
+    at = {}
+    for tau in taus:
+        with plasticity.testing_at(plasticity.gates_of(model), tau):
+            at[tau] = _measured(model, examples, layers, precision)
+    return found | ({"at": at} if taus else {})
 
 
 class _Progress:
@@ -220,7 +236,7 @@ def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Exa
     return left, replace(left, test_inputs=inputs[out], test_labels=labels[out])
 
 
-def _check(model: nn.Module, rates: list[float], settings: Plasticity) -> None:
+def _check(model: nn.Module, rates: list[float], settings: Plasticity, taus: Sequence[float]) -> None:
     plasticity.penalty(model, rates)
     gates = plasticity.gates_of(model)
     binary = [plasticity.KINDS[one.kind].binary for one in gates]
@@ -229,6 +245,10 @@ def _check(model: nn.Module, rates: list[float], settings: Plasticity) -> None:
         raise BadInput(f"plasticity: estimator={settings.estimator!r} does not fit gates of kind {kinds}")
     if settings.expand and any(bool(one.awake.all()) for one in gates):
         raise BadInput("plasticity: an expansion needs dormant units in every gated layer: start with fewer open ones")
+    if odd := [tau for tau in taus if not 0 <= tau < 1]:
+        raise BadInput(f"plasticity: taus={list(taus)}: {odd[0]} is not in [0, 1)")
+    if settings.expand and {*taus} - {one.tau for one in gates}:
+        raise BadInput(f"plasticity: taus={list(taus)}: an expansion asks for tau, measure it at the gates' own alone")
 
 
 def _epoch(

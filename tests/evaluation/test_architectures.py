@@ -39,16 +39,30 @@ def test_differences_are_paired_by_seed_and_may_be_of_two_stages():
     assert architectures.difference(RUNS, "expand", "sparsify", data=["cifar10"]) == {}
 
 
-def test_shares_factors_and_spreads():
+def test_shares_and_factors():
     assert architectures.share(RUNS, "expand", "sparsify") == {"mnist/a": {0: 200.0, 1: 50.0}}
     for order in (["expand", "sparsify"], ["sparsify", "expand"]):
         assert architectures.factor(RUNS, order) == {"mnist/a": {0: 2.0, 1: 2.0}}
-        assert architectures.spread(RUNS, order) == {"mnist/a": {0: 1.5, 1: 1.0}}
 
 
 def test_a_column_variant_counts_where_there_is_one():
     runs = RUNS.assign(variant=RUNS.direction.replace("expand", "k 2"), direction="sparsify")
     assert architectures.factor(runs, ["k 2", "sparsify"]) == {"mnist/a": {0: 2.0, 1: 2.0}}
+
+
+def test_rows_at_several_tau_are_compared_and_those_at_the_papers_count_elsewhere():
+    columns = ["data", "network", "variant", "tau", "seed", "stage", "epoch", "accuracy", "parameters", "architecture"]
+    cells = {0.1: (97.0, 66, "9-11"), 0.5: (97.5, 60, "9-10"), 0.9: (96.0, 44, "8-6")}
+    rows = [["digits", "a", "sparsify", tau, 0, 1, 1, 99.0, 800, "16-24"] for tau in cells]
+    rows += [["digits", "a", "sparsify", tau, 0, 2, 2, *values] for tau, values in cells.items()]
+    runs = pd.DataFrame(rows, columns=columns)
+    assert architectures.value(runs, "sparsify") == {"digits/a": {0: 97.5}}
+    assert architectures.over_taus(runs, "sparsify", (0.1, 0.5, 0.9), stage=2) == {"digits/a": {0: 1.5}}
+    assert architectures.over_taus(runs, "sparsify", (0.1, 0.9), 2, "parameters", ratio=True) == {"digits/a": {0: 1.5}}
+    assert architectures.undecided(runs, "sparsify", (0.1, 0.9), stage=2) == {"digits/a": {0: 15.0}}
+    assert architectures.undecided(runs, "sparsify", (0.1, 0.9), stage=1) == {"digits/a": {0: 0.0}}
+    with pytest.raises(BadInput, match=r"no tau 0\.2 of variant 'sparsify'"):
+        architectures.over_taus(runs, "sparsify", (0.2, 0.5), stage=2)
 
 
 def test_a_variant_that_the_runs_do_not_have_is_refused_with_those_they_have():

@@ -11,7 +11,7 @@ dropout. `lib.training.plasticity` is the loop around it.
 
 from lib.pruners.plasticity.estimators import ESTIMATORS, ar, arm, generators, pathwise, plain
 from lib.pruners.plasticity.expansion import expand, plateaus, wake
-from lib.pruners.plasticity.gates import INFINITE, KINDS, Gated, Gates, check_k, gates_of, holding, set_k
+from lib.pruners.plasticity.gates import INFINITE, KINDS, Gated, Gates, check_k, gates_of, holding, set_k, testing_at
 from lib.pruners.plasticity.harden import harden
 from lib.pruners.plasticity.network import architecture, gated, penalty, settled, sizes
 from lib.pruners.plasticity.structure import Layer, gateable, live, trace
@@ -42,6 +42,7 @@ __all__ = [
     "set_k",
     "settled",
     "sizes",
+    "testing_at",
     "trace",
     "wake",
 ]

@@ -207,3 +207,16 @@ def holding(gates: list[Gates], draws: list[Tensor]) -> Iterator[None]:
     finally:
         for one in gates:
             one.drawn = None
+
+
+@contextmanager
+def testing_at(gates: list[Gates], tau: float) -> Iterator[None]:
+    """Within it gates close at this tau (equation 13) instead of their own."""
+    own = [one.tau for one in gates]
+    for one in gates:
+        one.tau = tau
+    try:
+        yield
+    finally:
+        for one, before in zip(gates, own, strict=True):
+            one.tau = before
