@@ -46,20 +46,19 @@ def sizes(model: nn.Module, shape: Sequence[int], value_bits: int = 16) -> dict[
         parameters (all trained numbers), weights (those that can be pruned), kept (weights that are not zero),
         bytes_dense, bytes_csr, bytes_bitmap, bytes_two_four, flops_dense (of the same network without zeros), flops.
     """
-    layers = prunable(model)
-    weights = sum(layer.weight.numel() for layer in layers)
-    trained = parameters(model)
-    found = {"parameters": trained, "weights": weights, "kept": sum(int((la.weight != 0).sum()) for la in layers)}
+    layers = {layer.name: as_matrix(layer.weight.detach()) for layer in prunable(model)}
+    kept = {name: int((matrix != 0).sum()) for name, matrix in layers.items()}
+    weights, trained = sum(matrix.numel() for matrix in layers.values()), parameters(model)
+    found = {"parameters": trained, "weights": weights, "kept": sum(kept.values())}
     for form in ("dense", "csr", "bitmap", "two_four"):
         bits = (trained - weights) * value_bits
-        for layer in layers:
-            matrix = as_matrix(layer.weight)
+        for name, matrix in layers.items():
             own = "dense" if form == "two_four" and not has_pattern(matrix) else form
-            bits += storage.bits(own, *matrix.shape, int((matrix != 0).sum()), value_bits)
+            bits += storage.bits(own, *matrix.shape, kept[name], value_bits)
         found[f"bytes_{form}"] = math.ceil(bits / 8)
     uses = positions(model, shape)
-    found["flops_dense"] = sum(2 * layer.weight.numel() * uses.get(layer.name, 0) for layer in layers)
-    return found | {"flops": flops(model, shape)}
+    found["flops_dense"] = sum(2 * matrix.numel() * uses.get(name, 0) for name, matrix in layers.items())
+    return found | {"flops": sum(2 * count * uses.get(name, 0) for name, count in kept.items())}
 
 
 def operations_per_byte(model: nn.Module, shape: Sequence[int], batch: int, value_bits: int = 16) -> float:
