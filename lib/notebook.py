@@ -27,6 +27,9 @@ from lib.results import write_text
 from lib.settings import SCALES
 from lib.sweep.grid import PORTABLE
 
+# NumPy's and SciPy's linear algebra (torch's threads are set in the notebooks): rounding that does not depend on how
+# many cores there are, and two notebooks side by side do not wait for each other's threads.
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 # What differs from one execution to the next and tells a reader nothing.
 VOLATILE = [
     "metadata.papermill",
@@ -49,7 +52,7 @@ def main(words: list[str] | None = None) -> None:
         if asked.scale not in SCALES:
             raise BadInput(f"no scale {asked.scale!r}; there are: {', '.join(SCALES)}")
         if asked.scale == "quick":  # so that what is trained live is what the sweep trained
-            os.environ.update(PORTABLE)
+            os.environ.update(PORTABLE | ONE_THREAD)
         out = asked.results.resolve() / asked.scale
         given = dict(parameter(text) for text in asked.parameter)
         execute(asked.name, {"scale": asked.scale, "out": str(out), **given}, out / "notebooks" / f"{asked.name}.ipynb")

@@ -1,6 +1,7 @@
 """Source notebooks are clean and complete; lib.notebook executes them to the same bytes and refuses bad input."""
 
 import importlib
+import os
 import re
 import subprocess
 import sys
@@ -132,6 +133,18 @@ def test_a_failing_cell_is_named_and_leaves_the_old_result(folder: Path):
     with pytest.raises(BadInput, match=r"example.ipynb: .* failed: TypeError"):
         notebook.execute("example", {"times": "three", "scale": None, "out": 5}, target, folder)
     assert target.read_text() == "before"
+
+
+@pytest.mark.parametrize("scale", ["quick", "real"])
+def test_quick_notebooks_compute_alike_on_every_machine(scale: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Instructions and threads decide the rounding."""
+    asked = {**notebook.PORTABLE, **notebook.ONE_THREAD}
+    for name in asked:
+        monkeypatch.setenv(name, "as it was")
+    seen: list[str] = []
+    monkeypatch.setattr(notebook, "execute", lambda *_: seen.extend(os.environ[name] for name in asked))
+    notebook.main(["00_start_here", "--scale", scale, "--results", str(tmp_path)])
+    assert seen == (list(asked.values()) if scale == "quick" else ["as it was"] * len(asked))
 
 
 def test_an_unknown_notebook_is_one_line():
