@@ -8,13 +8,11 @@ dense one; what it saves here is bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
 from lib import pruners
-from lib.bench.timing import in_turn
+from lib.bench.timing import in_turn, inference
 from lib.data.speech.filterbank import BANDS
 from lib.evaluation.sizes import sizes
 from lib.models.bifpn import SelfTeacher
@@ -45,7 +43,7 @@ def run(device: str) -> list[dict]:
     rows = []
     for frames in LENGTHS:
         features = torch.randn(1, frames, BANDS, device=device)
-        times = in_turn({key: embedding(network.to(device).eval(), features) for key, network in networks.items()})
+        times = in_turn({key: inference(network.to(device).eval(), features) for key, network in networks.items()})
         for (name, form), ms in times.items():
             stored = sizes(networks[name, form], (frames, BANDS), value_bits=32)
             rows.append(
@@ -66,13 +64,3 @@ def pruned(network: nn.Module) -> nn.Module:
     pruners.attach(network, pruners.two_four(network))
     pruners.detach(network)
     return network
-
-
-def embedding(network: nn.Module, features: Tensor) -> Callable[[], Tensor]:
-    """One utterance's embedding."""
-
-    def call() -> Tensor:
-        with torch.no_grad():
-            return network(features)
-
-    return call
