@@ -30,7 +30,8 @@ repro: env ## every quick result anew, then the verdicts and how far any number 
 	$(RUN) -m lib.claims --show quick
 	$(RUN) -m lib.compare --scale quick
 
-test: export OPENBLAS_NUM_THREADS = 1 # tests run two at a time; more threads only wait for each other
+# tests run two at a time; more threads would only wait for each other
+test: export OPENBLAS_NUM_THREADS = 1
 test: env ## every check that CI runs
 	ruff check .
 	ruff format --check .
