@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+SAY_SECONDS = 0.25  # between two words on progress: a file each unit would take a fifth of the time on the moons
 
 
 class Stopped(Exception):
@@ -21,6 +24,7 @@ class Job:
         folder: where to keep checkpoints; None: nowhere (the run starts anew each time).
         deadline: seconds since 1970 after which `advance` stops the run; None: never.
         owner: id of the process that waits for the result, this one or its parent; None: nobody on this machine.
+        said: when the file `progress` was last written (clock of `time.monotonic`).
     """
 
     device: str = "cpu"
@@ -28,6 +32,7 @@ class Job:
     deadline: float | None = None
     done: int = 0
     owner: int | None = None
+    said: float = -math.inf
 
     def kept(self, name: str) -> Path | None:
         """Where to keep a checkpoint of this name; None: nowhere."""
@@ -36,23 +41,33 @@ class Job:
     def advance(self, label: str) -> None:
         """Say that one more unit of work is done; call it between two units, when work can be kept.
 
+        The file `progress` in the folder hears of the first unit, of one every SAY_SECONDS, and of the last before a
+        stop.
+
         Raises:
             Stopped: as `check` does.
         """
         self.done += 1
-        if self.folder is not None:
+        over, now = self.over(), time.monotonic()
+        if self.folder is not None and (over or now - self.said >= SAY_SECONDS):
             self.folder.mkdir(parents=True, exist_ok=True)
             (self.folder / "progress").write_text(f"{self.done} {label}")
-        self.check()
+            self.said = now
+        if over:
+            raise Stopped
 
     def check(self) -> None:
         """Stop here if the time is over or nobody waits for the result.
 
         Raises:
-            Stopped: the deadline has passed, or the run is an orphan.
+            Stopped: as `over` says.
         """
-        if (self.deadline is not None and time.time() > self.deadline) or self.orphan():
+        if self.over():
             raise Stopped
+
+    def over(self) -> bool:
+        """Whether the deadline has passed, or the run is an orphan."""
+        return (self.deadline is not None and time.time() > self.deadline) or self.orphan()
 
     def orphan(self) -> bool:
         """Whether the owner is gone: this process has been given to another parent."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from lib import paths
 from lib.errors import BadInput
 from lib.whole import whole
+
+if TYPE_CHECKING:  # sweeps draw nothing, and matplotlib takes half a second to load
+    from matplotlib.figure import Figure
 
 DIGITS = "%.6g"  # one number format everywhere, so that the same numbers are the same bytes
 

@@ -182,7 +182,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         clock.now += 1e-6
         return clock.now
 
-    told = SimpleNamespace(time=told_time)
+    told = SimpleNamespace(time=told_time, monotonic=told_time)
     monkeypatch.setattr(jobs, "time", told)
     monkeypatch.setattr(sweep, "time", told)
     return clock

@@ -32,16 +32,16 @@ def arm(model: nn.Module, loss: Loss, draw: torch.Generator) -> Tensor:
         draw: a CPU generator for u. Dropout draws from torch's global one.
     """
     gates, uniforms = _uniforms(model, draw)
-    dropout = [generator.get_state() for generator in generators(gates[0].phi.device)]
+    dropout = [(generator, generator.get_state()) for generator in generators(gates[0].phi.device)]
     first = _pass(model, loss, gates, [g.draw(u) for g, u in zip(gates, uniforms, strict=True)])
     first.backward()
     with torch.no_grad():
         # at large k the chain factor would multiply the difference between two dropout masks
-        for generator, before in zip(generators(gates[0].phi.device), dropout, strict=True):
+        for generator, before in dropout:
             generator.set_state(before)
-        buffers = [buffer.clone() for buffer in model.buffers()]
+        buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
         second = _pass(model, loss, gates, [g.antithetic(u) for g, u in zip(gates, uniforms, strict=True)])
-        for buffer, before in zip(model.buffers(), buffers, strict=True):
+        for buffer, before in buffers:
             buffer.copy_(before)
         difference = second - first
     for one, uniform in zip(gates, uniforms, strict=True):
@@ -79,7 +79,9 @@ def plain(model: nn.Module, loss: Loss, draw: torch.Generator) -> Tensor:
     Nothing is drawn, so the pass is the plain network's, dropout masks included.
     """
     gates = gates_of(model)
-    value = _pass(model, loss, gates, [one.probability().detach() for one in gates])
+    with torch.no_grad():
+        certain = [one.probability().round() for one in gates]
+    value = _pass(model, loss, gates, certain)
     value.backward()
     return value.detach()
 

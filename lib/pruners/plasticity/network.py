@@ -111,8 +111,14 @@ def penalty(model: nn.Module, lambdas: Sequence[float]) -> Tensor:
 
 
 def settled(model: nn.Module) -> bool:
-    """Whether every gate is open or closed for certain: phi has no gradient then, and one forward pass is enough."""
-    return all(bool(((pi == 0) | (pi == 1)).all()) for pi in (gates.probability() for gates in gates_of(model)))
+    """Whether every gate is open or closed for certain: phi has no gradient then, and one forward pass is enough.
+
+    A float32 is 1 when it is nearer to 1 than 2^-25, but far smaller numbers are not yet 0. Draws are multiples of
+    2^-24: a gate that is less likely open than that is closed for certain, too.
+    """
+    with torch.no_grad():
+        chances = [gates.probability() for gates in gates_of(model)]
+    return all(bool(((pi < 2**-24) | (pi == 1)).all()) for pi in chances)
 
 
 def sizes(layers: dict[str, Layer]) -> dict[str, int]:
