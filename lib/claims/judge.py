@@ -25,7 +25,7 @@ from lib.evaluation import (
     speaker_costs,
     verification,
 )
-from lib.evaluation.statistics import NOT_RUN, Interval, in_words, interval, together, verdict
+from lib.evaluation.statistics import NOT_RUN, VERDICTS, Interval, in_words, interval, together, verdict
 from lib.results import read_claims
 from lib.settings import SCALES
 
@@ -179,15 +179,18 @@ def _judged_by_bench(claim: Claim, results: Path) -> dict:
 
 
 def _together(cells: Mapping[str, Interval], claim: Claim, data: str) -> dict:
-    """One verdict from several cells, and the numbers of the cell that is worst for the claim."""
+    """One verdict from several cells, and the numbers of the cell that is worst for the claim.
+
+    That is one of those with the worst verdict: a wide interval that reaches far to both sides says less.
+    """
     verdicts = {cell: verdict(measured, claim.holds_if) for cell, measured in cells.items()}
-    worst = cells[min(cells, key=lambda cell: _margin(cells[cell], claim.holds_if))]
+    worst = cells[min(cells, key=lambda cell: (-VERDICTS.index(verdicts[cell]), _margin(cells[cell], claim.holds_if)))]
     why = "; ".join(f"{cell}: {_text(cells[cell])}, {verdicts[cell]}" for cell in cells)
     return _numbers(worst) | {"data": data, "verdict": together(list(verdicts.values())), "why": why}
 
 
 def _margin(measured: Interval, criterion: Mapping[str, object]) -> float:
-    """How far the interval's worse end is inside the criterion; the smallest margin is the cell that is shown."""
+    """How far the interval's worse end is inside the criterion; of cells with one verdict the smallest is shown."""
     kind, bound = next(iter(criterion.items()))
     if kind == "between":
         return min(measured.low - bound[0], bound[1] - measured.high)

@@ -154,6 +154,12 @@ def test_the_cell_that_is_shown_is_the_worst_for_the_criterion(tmp_path: Path, c
     assert judged(runs(tmp_path, CELLS), claim(holds_if=criterion))["measured"] == worst
 
 
+def test_a_cell_that_differs_is_shown_before_a_wider_one_that_is_undecided(tmp_path: Path):
+    cells = {("digits", "sure"): ([50.0, 50.0], [46.0, 46.0]), ("digits", "unsure"): ([50.0, 50.0], [40.0, 58.0])}
+    row = judged(runs(tmp_path, cells), claim())
+    assert (row["measured"], row["verdict"]) == (-4.0, "differs")
+
+
 def test_a_wide_interval_is_worse_than_a_low_mean(tmp_path: Path):
     cells = {("digits", "sure"): ([50.0, 50.0], [51.0, 51.0]), ("digits", "unsure"): ([50.0, 50.0], [52.0, 53.0])}
     row = judged(runs(tmp_path, cells), claim())
