@@ -48,26 +48,29 @@ class Job:
             Stopped: as `check` does.
         """
         self.done += 1
-        over, now = self.over(), time.monotonic()
-        if self.folder is not None and (over or now - self.said >= SAY_SECONDS):
+        try:
+            self.check()
+        except BaseException:
+            self.say(label)
+            raise
+        if time.monotonic() - self.said >= SAY_SECONDS:
+            self.say(label)
+
+    def say(self, label: str) -> None:
+        """Write the file `progress`."""
+        if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
             (self.folder / "progress").write_text(f"{self.done} {label}")
-            self.said = now
-        if over:
-            raise Stopped
+            self.said = time.monotonic()
 
     def check(self) -> None:
         """Stop here if the time is over or nobody waits for the result.
 
         Raises:
-            Stopped: as `over` says.
+            Stopped: the deadline has passed, or the run is an orphan.
         """
-        if self.over():
+        if (self.deadline is not None and time.time() > self.deadline) or self.orphan():
             raise Stopped
-
-    def over(self) -> bool:
-        """Whether the deadline has passed, or the run is an orphan."""
-        return (self.deadline is not None and time.time() > self.deadline) or self.orphan()
 
     def orphan(self) -> bool:
         """Whether the owner is gone: this process has been given to another parent."""

@@ -181,3 +181,20 @@ def test_in_the_hard_sigmoids_flat_tail_a_closed_unit_stays_closed_and_with_the_
         last[kind] = float(phi[0].detach())
     assert last["hard_sigmoid"] == -0.6
     assert last["sigmoid"] > 0
+
+
+@pytest.mark.parametrize(
+    ("phi", "certain"), [(1.0, True), (-1.0, True), (-0.004, True), (-0.003, False), (0.003, False)]
+)
+def test_a_gate_is_settled_when_no_draw_can_tell_it_from_open_or_closed(phi, certain):
+    """At -0.004 g is 2e-9: not 0, but a draw of 24 bits is 0 or at least 6e-8, so z is 0 unless u is exactly 0."""
+    model = plasticity.gated(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), ["0"])
+    plasticity.set_k(model, plasticity.INFINITE)
+    put(model, [1.0, -1.0, phi, 1.0])
+    assert plasticity.settled(model) is certain
+    if certain:
+        (gates,) = plasticity.gates_of(model)
+        draw = torch.Generator().manual_seed(2)
+        uniforms = torch.rand(10_000, 4, generator=draw)
+        assert all(torch.equal(gates.draw(u), gates.probability().round()) for u in uniforms[:100])
+        assert float(uniforms[uniforms > 0].min()) >= 2**-24
