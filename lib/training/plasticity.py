@@ -150,19 +150,16 @@ def train(
     progress = _Progress(settings.epochs)
     for row in rows:
         progress.add(row)
-    k, settled = None, False
     while stage := progress.stage():
         epoch = len(rows)
-        if (wanted := settings.k if stage == 2 else plasticity.INFINITE) != k:
-            k, settled = wanted, False
-            plasticity.set_k(model, k)
+        k = settings.k if stage == 2 else plasticity.INFINITE
+        plasticity.set_k(model, k)
         if not rows or rows[-1]["stage"] != stage:
             for phi in phis:
                 optimizer.state.pop(phi, None)
         for group, speed in zip(optimizer.param_groups, (1.0, settings.gate_speed), strict=True):
             group["lr"] = speed * settings.learning_rate * 0.1 ** sum(epoch >= drop for drop in settings.drops)
-        # then phi has no gradient (equation 16), so it stays settled, and there is nothing to draw
-        settled = settled or plasticity.settled(model)
+        settled = plasticity.settled(model)  # then phi has no gradient (equation 16), and there is nothing to draw
         loss = _epoch(model, optimizer, held[0], settings, rates, settled, seed_of(seed, session, epoch))
         if not math.isfinite(loss):
             raise FloatingPointError(f"the loss is {loss} in epoch {epoch + 1}: training diverged; lower the rate")
@@ -177,7 +174,6 @@ def train(
             if not last and plasticity.plateaus(losses, settings.patience, settings.tolerance):
                 draw = torch.Generator().manual_seed(seed_of(seed, session, epoch, 2))
                 row["woken"] = len(plasticity.expand(layers, draw, settings.level))
-                settled = False
                 row["ended"] = row["woken"] == 0
                 if row["ended"] and not due:
                     row |= measured()
@@ -265,8 +261,7 @@ def _epoch(
     seed: int,
 ) -> float:
     """One pass over the training data; the mean regularised loss."""
-    if not model.training:  # walking through all modules takes a twentieth of the moons' time
-        model.train()
+    model.train()
     for generator in plasticity.generators(examples.mean.device):  # dropout, where a model has it
         generator.manual_seed(seed)  # torch.manual_seed takes a millisecond, as long as an epoch of the moons
     draw, gates_draw = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(seed_of(seed, 1))
