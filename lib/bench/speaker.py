@@ -30,7 +30,7 @@ class WithSelfTeacher(nn.Module):
         self.student, self.teacher = student, SelfTeacher(student.channels)
 
     def forward(self, features: Tensor) -> Tensor:
-        """[N, frames, bands] -> embedding [N, 512]."""
+        """[N, frames, bands] -> embedding [N, 256]."""
         return self.teacher(self.student.maps(features))[1]
 
 

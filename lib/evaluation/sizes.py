@@ -84,5 +84,5 @@ def operations_per_byte(model: nn.Module, shape: Sequence[int], batch: int, valu
     finally:
         for handle in handles:
             handle.remove()
-    operations = sum(2 * batch * layer.weight.numel() * uses[layer.name] for layer in layers)
+    operations = sum(2 * batch * layer.weight.numel() * uses.get(layer.name, 0) for layer in layers)
     return 8 * operations / (moved * value_bits)

@@ -130,12 +130,15 @@ def positions(model: nn.Module, shape: Sequence[int], modules: Mapping[str, nn.M
         return hook
 
     handles = [module.register_forward_hook(count(name)) for name, module in modules.items()]
-    training, some = model.training, next(model.parameters())
+    # of each module: one may be frozen inside a model that trains
+    training = {module: module.training for module in model.modules()}
+    some = next(model.parameters())
     try:
         with torch.no_grad():
             model.eval()(torch.zeros(1, *shape, device=some.device, dtype=some.dtype))
     finally:
-        model.train(training)
+        for module, mode in training.items():
+            module.training = mode
         for handle in handles:
             handle.remove()
     return uses

@@ -38,8 +38,12 @@ def test_only_kept_weights_count_and_the_model_is_left_as_it_was():
     model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 4)).train()
     before = model[1].running_mean.clone()
     pruners.attach(model, pruners.n_of_m(pruners.magnitude(model)))
+    model[1].eval()  # frozen, as in fine-tuning
+    modes = [module.training for module in model.modules()]
     assert flops(model, (4, 4, 4)) == 2 * (72 * 4 + 32)
+    assert [module.training for module in model.modules()] == modes
     assert model.training
+    assert not model[1].training
     assert torch.equal(model[1].running_mean, before)
     assert not model[0]._forward_hooks
 
@@ -75,6 +79,15 @@ def test_operations_per_byte_counted_by_hand():
     convolution = nn.Conv2d(3, 8, 3)
     assert operations_per_byte(convolution, (3, 5, 5), batch=1) == 2 * 216 * 9 / (2 * (216 + 75 + 72))
     assert not convolution._forward_hooks
+
+
+def test_a_layer_that_is_not_used_neither_computes_nor_moves_anything():
+    class Net(nn.Sequential):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self[0](x)
+
+    model = Net(nn.Linear(3, 5), nn.Linear(3, 5))
+    assert operations_per_byte(model, (3,), batch=4) == operations_per_byte(model[0], (3,), batch=4)
 
 
 def test_the_papers_operations_per_byte_with_256_transitions_and_one_image():

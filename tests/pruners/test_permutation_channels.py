@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lib.errors import BadInput
-from lib.pruners.permutation import channels, network
+from lib.pruners.permutation import channels, greedy, network
 
 
 def exchanged(model: nn.Module, images: Tensor, seeds: int = 3) -> tuple[list[int], set[str]]:
@@ -201,6 +201,44 @@ def test_channels_of_a_space_may_change_places(case: str):
     found, reasons = exchanged(random_state(model), images)
     assert found == sizes
     assert any(why.startswith(reason) for why in reasons) if reason else not reasons
+
+
+class Odd(nn.Module):
+    """Two linear layers with a function in between, a plain tensor, and one like it as a buffer."""
+
+    def __init__(self, between):
+        super().__init__()
+        self.__dict__["between"] = between
+        self.a, self.b = nn.Linear(6, 32), nn.Linear(32, 5)
+        self.plain = torch.linspace(0.5, 1, 32)
+        self.register_buffer("registered", self.plain.clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(self.between(self, self.a(x).relu()))
+
+
+ODD = {
+    "made in forward": (lambda net, h: h * torch.linspace(0.5, 1, 32), "a constant"),
+    "plain attribute": (lambda net, h: h * net.plain, "a constant"),
+    "one for all": (lambda net, h: h * torch.tensor([0.5]), ""),
+    "buffer": (lambda net, h: h * net.registered, ""),
+    "largest": (lambda net, h: h / h.max(-1, keepdim=True).values, "there is no rule for max, "),
+    "sorted": (lambda net, h: torch.sort(h)[0], "there is no rule for sort, "),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_a_tensor_that_is_no_part_of_the_model_keeps_its_channels_in_order(case: str):
+    between, reason = ODD[case]
+    torch.manual_seed(0)
+    model, inputs = Odd(between), torch.randn(3, 6)
+    permuted, report = network.permute(model, inputs, only=["b.weight"], search=greedy)
+    row = report.set_index("layer").loc["b.weight"]
+    assert torch.allclose(model(inputs), permuted(inputs), rtol=0, atol=1e-5)
+    assert row.why.startswith(reason) if reason else row.why == ""
+    assert row.permuted == (not reason)
+    assert torch.equal(model.a.weight, permuted.a.weight) == bool(reason)
+    assert torch.equal(model.registered, permuted.registered) == (case != "buffer")
 
 
 class Program(nn.Module):

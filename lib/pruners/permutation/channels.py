@@ -122,11 +122,13 @@ def read(model: nn.Module, inputs: tuple[Any, ...]) -> Ties:
         BadInput: `torch.fx` cannot trace the model.
     """
     model = copy.deepcopy(model).eval()
+    # before tracing, which registers each constant of the forward pass as one more buffer
+    named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
     try:
         graph = fx.symbolic_trace(model)
     except Exception as error:  # whatever the model's own code raises when it is given a stand-in for numbers
         raise BadInput(f"torch.fx cannot trace {type(model).__name__}: {error}") from error
-    reader = _Reader(graph)
+    reader = _Reader(graph, {name for name, _ in named})
     with torch.no_grad():
         reader.run(*inputs)
     return reader.ties()
@@ -176,10 +178,11 @@ class _Channels:
 
 
 class _Reader(fx.Interpreter):
-    """Runs a traced model on `Value`s."""
+    """Runs a traced model on `Value`s. Only the model's own tensors, given by their names, can be permuted."""
 
-    def __init__(self, graph: fx.GraphModule):
+    def __init__(self, graph: fx.GraphModule, own: set[str]):
         super().__init__(graph)
+        self.own = own
         self.channels = _Channels()
         self.axes: dict[tuple[str, int], Axis] = {}
         self.names = {id(tensor): name for name, tensor in [*graph.named_parameters(), *graph.named_buffers()]}
@@ -203,13 +206,15 @@ class _Reader(fx.Interpreter):
     def get_attr(self, target, args, kwargs):
         """A tensor of the model used by itself: its last axis longer than one is taken for its channels."""
         tensor = super().get_attr(target, args, kwargs)
-        if tensor.numel() == 1:
+        if tensor.numel() == 1 or target not in self.own:
             return self._fixed(tensor, "a constant")
         axis = max(axis for axis in range(-tensor.dim(), 0) if tensor.shape[axis] > 1)
         rows = self._rows(tensor, tensor.dim() + axis)
         return self._spread(rows, torch.zeros_like(rows), tensor, axis)
 
     def call_function(self, target, args, kwargs):
+        if target is getattr and isinstance(args[0], tuple):  # such as the values of max: they have their labels
+            return getattr(*args)
         return self._call(target.__name__, target, args, kwargs)
 
     def call_method(self, target, args, kwargs):
@@ -257,7 +262,9 @@ class _Reader(fx.Interpreter):
         def label(part):
             return Value(part, channel.expand(part.shape), torch.zeros(part.shape, dtype=torch.long))
 
-        return map_aggregate(result, lambda part: label(part) if isinstance(part, Tensor) else part)
+        found = map_aggregate(result, lambda part: label(part) if isinstance(part, Tensor) else part)
+        # torch.fx makes plain tuples of torch's own named ones, such as that of max
+        return type(result)(found) if type(result) in torch.return_types.all_return_types else found
 
     def _one_by_one(self, values: list[Value], result: Tensor) -> Value:
         """Each number of the result comes from one number of each value: their channels are tied."""
