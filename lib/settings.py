@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
@@ -68,6 +68,17 @@ def refuse_unknown(task: Any, **known: Collection[str]) -> None:
     for field, names in known.items():
         if (value := getattr(task, field)) not in names:
             raise BadInput(f"{field} {value!r}: known are {', '.join(names)}")
+
+
+def refuse_twice(**lists: Sequence) -> None:
+    """Refuse lists with a value twice, which would be trained twice for one row: `refuse_twice(kept=self.kept)`.
+
+    Raises:
+        BadInput: the setting and the value.
+    """
+    for name, values in lists.items():
+        if twice := [value for place, value in enumerate(values) if value in values[:place]]:
+            raise BadInput(f"{name}={list(values)}: {twice[0]!r} stands there twice, expected each value once")
 
 
 def _value(kind: Any, value: Any, where: str) -> Any:

@@ -80,6 +80,13 @@ def test_a_name_that_nobody_knows_is_refused_with_those_known():
     assert str(error.value) == "name 'n': known are lenet, alexnet"
 
 
+def test_a_list_with_a_value_twice_is_refused_with_its_name():
+    settings.refuse_twice(kept=(0.5, 0.25), names=[], words=["a"])
+    with pytest.raises(BadInput) as error:
+        settings.refuse_twice(words=["a"], kept=(1, 0.5, 1.0))
+    assert str(error.value) == "kept=[1, 0.5, 1.0]: 1.0 stands there twice, expected each value once"
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [

@@ -67,7 +67,8 @@ def recovery(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None
     """How much nearer to the dense agent a run is in the end than after its shift, in percent of the dense return.
 
     After the shift: the evaluations of the first fifth of the steps that were left. A run without a shift, or without
-    an evaluation there, is left out.
+    an evaluation there, is left out. A row has the return before its step's pruning and the sparsity after it
+    (`lib.training.group_sparse_td3`): a run that shifts on the step of an evaluation was played before the shift there.
     """
     picked = _chosen(runs, chosen)
     picked = picked[picked["shift"] < 1].assign(length=picked.groupby(KEYS).step.transform("max"))

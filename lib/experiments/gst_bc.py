@@ -29,7 +29,7 @@ from lib.evaluation.rollouts import mean_returns
 from lib.experiments.offline_rl import PACE
 from lib.experiments.offline_rl import units as units
 from lib.jobs import Job
-from lib.settings import refuse_unknown
+from lib.settings import refuse_twice, refuse_unknown
 from lib.training import offline
 from lib.training.agents import Transitions
 from lib.training.bc import PlainBC, PlainBCSettings
@@ -91,6 +91,7 @@ class Task:
     def __post_init__(self):
         environment(self.env)
         refuse_unknown(self, quality=QUALITIES)
+        refuse_twice(layers=self.layers, kept=self.kept, choices=self.choices)
         offline_rl.check(self.source, self.quality, self.transitions)
         if min(self.seeds, self.steps, self.every, self.episodes, self.prune_every) < 1 or self.steps % self.every:
             raise BadInput(

@@ -17,9 +17,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+import gymnasium as gym
+
 from lib import pruners
+from lib.data.environments import make
 from lib.errors import BadInput
 from lib.jobs import Job
+from lib.settings import refuse_twice
 from lib.training import td3
 from lib.training.group_sparse import Compression, Schedule, share
 from lib.training.group_sparse_td3 import Evaluation, start
@@ -82,6 +86,10 @@ class Task:
     ramp: float = 0.5
 
     def __post_init__(self):
+        if self.env not in gym.registry:
+            raise BadInput(f"environment {self.env!r}: expected Gymnasium's name and version, such as Hopper-v4")
+        make(self.env).close()  # refuses what no agent here can act in
+        refuse_twice(layers=self.layers)
         if self.seeds < 1 or not self.starts or not self.rewards or not self.layers:
             raise BadInput(f"{self.env}: at least one seed, layer, start and reward are needed")
         if self.steps < 1 or self.steps % self.evaluation.every:

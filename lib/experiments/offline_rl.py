@@ -22,7 +22,7 @@ from lib.data.offline_rl.names import QUALITIES, environment
 from lib.errors import BadInput
 from lib.evaluation.rollouts import mean_returns
 from lib.jobs import Job
-from lib.settings import refuse_unknown
+from lib.settings import refuse_twice, refuse_unknown
 from lib.training import offline
 from lib.training.agents import Agent, Policy, Transitions
 from lib.training.bc import BC, BCSettings, PlainBC, PlainBCSettings
@@ -42,6 +42,9 @@ class Pruned:
 
     pruner: str
     sparsities: tuple[float, ...]
+
+    def __post_init__(self):
+        refuse_twice(sparsities=self.sparsities)
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ class Task:
             raise BadInput(f"every={self.every} must be a multiple of {PACE}, or less")
         offline.Pruning(batches=self.batches)
         environment(self.env)
-        runs(asdict(self), seed=0)
+        refuse_twice(pruned=[(one.pruner, one.sparsity) for one in runs(asdict(self), seed=0)])
 
 
 @dataclass(frozen=True)

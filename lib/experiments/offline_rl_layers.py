@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from lib import pruners
 from lib.data import offline_rl
-from lib.data.offline_rl.names import environment
+from lib.data.offline_rl.names import QUALITIES, environment
 from lib.errors import BadInput
 from lib.jobs import Job
+from lib.settings import refuse_twice, refuse_unknown
 from lib.training import offline
 from lib.training.agents import Transitions
 from lib.training.bcq import BCQ
@@ -42,6 +43,12 @@ class Settings:
     def __post_init__(self):
         if self.seeds < 1 or not self.envs or not self.pruners or not self.sparsities:
             raise BadInput("envs, pruners and sparsities must name something, and seeds be at least 1")
+        refuse_unknown(self, quality=QUALITIES)
+        offline_rl.check(self.source, self.quality, TRANSITIONS)
+        refuse_twice(pruners=self.pruners, sparsities=self.sparsities)
+        for pruner in self.pruners:
+            for sparsity in self.sparsities:
+                offline.Run(0, pruner, sparsity)  # refuses what is no score, and what is no share
 
 
 def configurations(settings: Settings) -> list[dict]:

@@ -22,7 +22,7 @@ from lib.evaluation.sizes import parameters
 from lib.evaluation.speaker import error_rates
 from lib.jobs import Job
 from lib.models.speaker import NETWORKS, SpeakerResNet
-from lib.settings import refuse_unknown
+from lib.settings import refuse_twice, refuse_unknown
 from lib.training.distillation import Learner, Taught, Training, Weights, new_classifier, train, with_self_teacher
 
 SELF = "self"
@@ -62,6 +62,9 @@ class Task:
 
     def __post_init__(self):
         refuse_unknown(self, data=speech.NAMES, network=NETWORKS, teacher=(SELF, *NETWORKS))
+        refuse_twice(distillations=self.distillations)
+        if min(self.width, self.teacher_width) < 1:
+            raise BadInput(f"width={self.width}, teacher_width={self.teacher_width} must both be 1 or more")
         known = BY_SELF if self.teacher == SELF else BY_TEACHER
         if odd := [name for name in self.distillations if name not in known]:
             raise BadInput(f"distillation {odd[0]!r}: from teacher {self.teacher} known are {', '.join(known)}")
@@ -73,6 +76,10 @@ class Settings:
 
     draws: int
     tasks: tuple[Task, ...]
+
+    def __post_init__(self):
+        if self.draws < 2:
+            raise BadInput(f"draws={self.draws}: an interval over speakers needs at least 2")
 
 
 def configurations(settings: Settings) -> list[dict]:

@@ -38,7 +38,7 @@ from lib.training import int8
 from lib.training.supervised import Training, accuracy, seed_of
 from lib.training.variants import Variants
 
-NETWORKS: dict[str, Callable[[], nn.Module]] = {
+NETWORKS: dict[str, Callable[[int], nn.Module]] = {  # from the number of classes
     "resnet20": resnet.resnet20,
     "small_resnet": resnet.small_resnet,
     "wide_resnet": wide_resnet.wide_resnet,
@@ -132,8 +132,9 @@ def run(configuration: dict, job: Job) -> list[dict]:
         sparse = variants.again(f"sparse{suffix}", model, masks, kept=left)
         quantise(f"sparse{suffix}", sparse, 2 * epochs, left)
 
+    classes = vision.load(configuration["data"]).classes
     torch.manual_seed(seed_of(seed))
-    dense = variants.session("dense", NETWORKS[configuration["network"]](), number=0, before=0, kept=100.0)
+    dense = variants.session("dense", NETWORKS[configuration["network"]](classes), number=0, before=0, kept=100.0)
     quantise("dense", dense, epochs, 100.0)
     variants.again("dense_twice", dense, {}, kept=100.0)
     workflow(dense)

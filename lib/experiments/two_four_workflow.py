@@ -34,7 +34,7 @@ from lib.training.examples import Examples
 from lib.training.supervised import Training, seed_of
 from lib.training.variants import Variants
 
-NETWORKS: dict[str, Callable[[], nn.Module]] = {
+NETWORKS: dict[str, Callable[[int], nn.Module]] = {  # from the number of classes
     "lenet5": lenet.lenet5,
     "small_lenet": lenet.small_lenet,
     "resnet20": resnet.resnet20,
@@ -98,7 +98,8 @@ def units(configuration: dict) -> int:
 def run(configuration: dict, job: Job) -> list[dict]:
     """Train all variants of one configuration; one row a variant and epoch."""
     variants = Variants.of(configuration, KEYS, job, flops)
-    seed, build = configuration["seed"], NETWORKS[configuration["network"]]
+    seed, classes = configuration["seed"], vision.load(configuration["data"]).classes
+    build = partial(NETWORKS[configuration["network"]], classes)
 
     torch.manual_seed(seed_of(seed))
     dense = variants.session("dense", build(), number=0, before=0)

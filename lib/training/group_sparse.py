@@ -132,6 +132,7 @@ class Course:
     ):
         self.networks, self.compression, self.phases = networks, compression, compression.phases()
         self.optimizers, self.followers = list(optimizers), list(followers)
+        self.pools = _pools(networks, compression)
         self.targets, self.sparsity, self.phase = np.zeros(runs), np.zeros(runs), np.zeros(runs, int)
         self.ratios, self.steps = self._ratios(), 0
         self.saved = {bitmap: np.zeros(runs) for bitmap in BITMAPS}
@@ -163,8 +164,8 @@ class Course:
             pruners.attach(network, masks)
         group_sparse.forget(self.networks, self.optimizers)
         self.targets, self.sparsity = targets, self._measure()
-        for run in range(len(targets)):
-            while self.sparsity[run] >= self.phases[self.phase[run]][1]:
+        for run in np.flatnonzero(~rest).tolist():  # others would shift when their stack is pruned
+            while self._ends(run):
                 self._shift(run)
         self.ratios = self._ratios()
 
@@ -178,6 +179,13 @@ class Course:
         """A run's phase and sparsity, and its ratios averaged over the steps so far: columns of a row."""
         averages = {f"ratio_{bitmap}": float(sums[run]) / self.steps for bitmap, sums in self.saved.items()}
         return {"phase": int(self.phase[run]), "sparsity": float(self.sparsity[run])} | averages
+
+    def _ends(self, run: int) -> bool:
+        """Whether a run's phase ends: as much is removed as masks of its last sparsity remove, which round."""
+        table, end = self.phases[self.phase[run]]
+        size = group_sparse.group_size(table)
+        removed = round(self.sparsity[run] * sum(self.pools)) // size
+        return end <= 1 and removed >= sum(round(end * (weights // size)) for weights in self.pools)
 
     def _shift(self, run: int) -> None:
         """Algorithm 1's phase shift of one run, or a conversion of its block size."""
@@ -215,6 +223,16 @@ class Course:
         self.phase, self.steps = np.array(content["phase"], int), content["steps"]
         self.saved = {bitmap: np.array(sums) for bitmap, sums in content["saved"].items()}
         self.ratios = self._ratios()
+
+
+def _pools(networks: nn.ModuleDict, compression: Compression) -> list[int]:
+    """How many weights of a run are ranked together, each time."""
+    pools: dict[str, int] = {}
+    for layer in pruners.prunable(networks):
+        if layer.name in compression.layers:
+            pool = {"layer": layer.name, "network": layer.network, "global": ""}[compression.scope]
+            pools[pool] = pools.get(pool, 0) + layer.weight[0].numel()
+    return list(pools.values())
 
 
 def share(networks: nn.ModuleDict, layers: Sequence[str]) -> float:

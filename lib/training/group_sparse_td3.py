@@ -1,6 +1,9 @@
 """Group-sparse training of a stack of TD3 runs (paper 5, Algorithm 1 with its sections 3.1 and 3.2).
 
 Every run has a schedule of its own, such as `pruners.RewardAware`, which is told the run's return.
+
+On the step of an evaluation the agents play first and are pruned then, because a schedule may ask for what they earned.
+A row so holds the return before that step's pruning, and the sparsity and ratios after it.
 """
 
 from __future__ import annotations

@@ -223,7 +223,7 @@ def train(
         steps: updates in all, a multiple of `every`.
         every: updates from one evaluation to the next, a multiple of `pace` unless that is larger.
         evaluate: called with the policy, returns what goes into the rows, {column: one value a run}.
-        state: where to keep the training. When the file is there it goes on from it.
+        state: where to keep the training. When the file is there it goes on from it, with the same `every`.
         save_seconds: save at most this often; the end always is saved, and so is a step at which `advance` raises.
         advance: called once for every `pace` updates, those of a former session too; may raise to stop.
         progress: show a progress bar of updates.
@@ -244,6 +244,7 @@ def train(
         "agent": type(agent).__name__,
         **asdict(agent.settings),
         "pruning": agent.pruning,
+        "every": every,  # a row's losses are means over so many updates
         "runs": [asdict(run) for run in runs],
         "data": [len(data.rewards), *(float(column.double().sum()) for column in data)],
     } | ({} if along is None else along.identity())

@@ -79,6 +79,9 @@ def test_what_cannot_be_is_refused():
         ({"every": 5}, "steps=16 a multiple of every=5"),
         ({"source": "hearsay"}, "offline data 'hearsay': known are"),
         ({"batches": 0}, "at least 1"),
+        ({"kept": (0.125, 0.125)}, "kept=.*: 0.125 stands there twice"),
+        ({"choices": ("snip", "random", "snip")}, "choices=.*: 'snip' stands there twice"),
+        ({"layers": TASK.layers * 2}, "layers=.*: 'actor.layers.1.weight' stands there twice"),
     ):
         with pytest.raises(BadInput, match=line):
             replace(TASK, **change)

@@ -137,6 +137,10 @@ def test_settings_that_cannot_be_are_refused():
         ({"steps": 100}, "steps=100 must be a multiple of every=40"),
         ({"starts": (60,)}, "a ramp that ends at 0.5 of 120 steps has no pruning"),
         ({"seeds": 0}, "at least one seed"),
+        ({"env": "HalfCheetah-v9"}, "environment 'HalfCheetah-v9': expected Gymnasium's name and version, such as"),
+        ({"env": "HalfCheetah"}, "environment 'HalfCheetah': expected Gymnasium's name and version, such as"),
+        ({"env": "CartPole-v1"}, "CartPole-v1: observations and actions must be vectors of numbers"),
+        ({"layers": TASK.layers * 2}, "layers=.*: 'actor.layers.1.weight' stands there twice"),
         ({"blocks": (Blocks(1, 0.5),)}, "blocks of one weight are trained anyway"),
         ({"blocks": (Blocks(4, 1.5),)}, r"shift=1.5 is not in \[0, 1\]"),
     ):

@@ -1,5 +1,7 @@
 """What the offline experiments compare, on a few random transitions of Hopper and narrow networks."""
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
@@ -93,11 +95,18 @@ def test_a_stopped_configuration_goes_on_with_the_same_rows(tmp_path):
         ({"batches": 0}, "batches must be at least 1"),
         ({"pruned": (experiment.Pruned("sinp", (0.5,)),)}, "pruner 'sinp'"),
         ({"pruned": (experiment.Pruned("snip", (1.0,)),)}, "sparsity=1.0"),
+        ({"pruned": (*PRUNED, experiment.Pruned("snip", (0.9,)))}, r"\('snip', 0.9\) stands there twice"),
+        ({"pruned": (experiment.Pruned("dense", (0.0,)),)}, r"pruned=.*\('dense', 0.0\) stands there twice"),
     ],
 )
 def test_a_task_of_nothing_known_is_refused(changed: dict, what: str):
     with pytest.raises(BadInput, match=what):
         task(**changed)
+
+
+def test_a_sparsity_is_named_once():
+    with pytest.raises(BadInput, match=r"sparsities=\[0.5, 0.9, 0.5\]: 0.5 stands there twice"):
+        experiment.Pruned("snip", (0.5, 0.9, 0.5))
 
 
 def of_scale(scale: str) -> experiment.Settings:
@@ -132,6 +141,23 @@ def test_the_real_scale_has_every_pruner_on_three_environments():
     assert slow.seeds == 3
     assert slow.steps >= 10_000
     assert sparsities(slow) == {"snip": (0.9, 0.95, 0.99), "grasp": (0.9, 0.95, 0.99), "random": (0.95,)}
+
+
+@pytest.mark.parametrize(
+    ("changed", "what"),
+    [
+        ({"pruners": ("snip", "sinp")}, "pruner 'sinp': known are dense, snip"),
+        ({"pruners": ("snip", "snip")}, "pruners=.*: 'snip' stands there twice"),
+        ({"sparsities": (0.9, 0.9)}, "sparsities=.*: 0.9 stands there twice"),
+        ({"sparsities": (1.5,)}, "sparsity=1.5"),
+        ({"source": "d4lr"}, "offline data 'd4lr': known are recorded, d4rl"),
+        ({"quality": "good"}, "quality 'good': known are"),
+        ({"quality": "random"}, "recorded data of quality 'random': the project's own are expert, medium"),
+    ],
+)
+def test_layers_of_nothing_known_or_of_one_thing_twice_are_refused(changed: dict, what: str):
+    with pytest.raises(BadInput, match=what):
+        replace(layers.Settings(("hopper",), ("snip", "magnitude"), (0.95,), seeds=1), **changed)
 
 
 def test_layers_are_counted_of_the_papers_networks():

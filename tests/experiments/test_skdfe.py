@@ -157,9 +157,18 @@ def test_every_scale_has_the_papers_comparisons(scale):
         ({"network": "resnet101"}, "network 'resnet101': known are resnet18"),
         ({"teacher": "resnet99"}, "teacher 'resnet99': known are self, resnet18"),
         ({"network": "self"}, "network 'self'"),
+        ({"distillations": ("label", "label")}, "distillations=.*: 'label' stands there twice"),
+        ({"width": 0}, "width=0, teacher_width=4 must both be 1 or more"),
+        ({"teacher_width": 0}, "width=2, teacher_width=0 must both be 1 or more"),
         ({"distillations": ("mse",)}, "distillation 'mse': from teacher self known are none, label, feature, both"),
     ],
 )
 def test_a_task_of_nothing_known_is_refused(change, said):
     with pytest.raises(BadInput, match=said):
         skdfe.Task(**{**{f: getattr(BY_SELF, f) for f in asdict(BY_SELF)}, **change})
+
+
+@pytest.mark.parametrize("draws", [0, 1])
+def test_draws_that_give_no_interval_are_refused(draws):
+    with pytest.raises(BadInput, match=f"draws={draws}: an interval over speakers needs at least 2"):
+        skdfe.Settings(draws, (BY_SELF,))

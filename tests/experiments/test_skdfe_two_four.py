@@ -116,9 +116,17 @@ def test_every_scale_prunes_the_best_student_of_paper_3(scale):
     [
         ({"data": "vox"}, "data 'vox': known are synthetic"),
         ({"network": "resnet101"}, "network 'resnet101': known are resnet18"),
+        ({"distillations": ("none", "none")}, "distillations=.*: 'none' stands there twice"),
+        ({"width": 0}, "width=0, teacher_width=4 must both be 1 or more"),
+        ({"teacher_width": 0}, "width=4, teacher_width=0 must both be 1 or more"),
         ({"distillations": ("label",)}, "distillation 'label': known are none, both"),
     ],
 )
 def test_a_task_of_nothing_known_is_refused(change, said):
     with pytest.raises(BadInput, match=said):
         skdfe_two_four.Task(**{**{f: getattr(TASK, f) for f in asdict(TASK)}, **change})
+
+
+def test_draws_that_give_no_interval_are_refused():
+    with pytest.raises(BadInput, match="draws=1: an interval over speakers needs at least 2"):
+        skdfe_two_four.Settings(1, (TASK,))

@@ -1,12 +1,16 @@
 """Laws of the experiment behind tables 2 and 3 of paper 2: what its variants have in common and where they differ."""
 
+from dataclasses import asdict, replace
+
 import pandas as pd
 import pytest
 import torch
 
 from lib import pruners
+from lib.data import vision
 from lib.errors import BadInput
 from lib.experiments import two_four_networks as experiment
+from lib.experiments import two_four_workflow
 from lib.jobs import Job
 from lib.models.mobilenet import small_mobilenet_v2
 from lib.training.supervised import Training
@@ -116,6 +120,28 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_rows(tmp_path, runs):
     with pytest.raises(InterruptedError):
         run(Impatient(folder=tmp_path))
     pd.testing.assert_frame_equal(run(Job(folder=tmp_path)), runs, check_exact=True)
+
+
+@pytest.mark.parametrize(("module", "network"), [(experiment, "small_vgg"), (two_four_workflow, "small_lenet")])
+def test_a_network_has_as_many_outputs_as_its_data_have_classes(module, network, monkeypatch):
+    data, classes = vision.load("digits"), []
+    few = {name: getattr(data, name)[:80] for name in ("train_inputs", "test_inputs")}
+    few |= {name: getattr(data, name)[:80] + 2 for name in ("train_labels", "test_labels")}  # ten outputs are too few
+    monkeypatch.setattr(vision, "load", lambda name: replace(data, **few, classes=13))
+    build = module.NETWORKS[network]
+    monkeypatch.setitem(module.NETWORKS, network, lambda *given: classes.append(given) or build(*given))
+    training = asdict(Training(1, batch=16, learning_rate=0.1))
+    configuration = CONFIGURATION | {"network": network, "permute": False, "controls": True, "training": training}
+    assert module.run(configuration, Job())
+    assert set(classes) == {(13,)}
+
+
+@pytest.mark.parametrize("build", {**experiment.NETWORKS, **two_four_workflow.NETWORKS}.values())
+def test_every_network_is_built_from_its_number_of_classes(build):
+    model = build(7)
+    side = 8 if build.__name__.startswith("small") else 28 if build.__name__ == "lenet5" else 32
+    colours = 1 if side < 32 else 3
+    assert model.eval()(torch.zeros(1, colours, side, side)).shape == (1, 7)
 
 
 def test_what_is_left_is_a_share_of_the_magnitude_of_the_masked_layers_alone():

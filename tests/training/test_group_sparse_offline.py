@@ -10,7 +10,8 @@ from lib.kernels.block_circulant import circulant, expand, project
 from lib.pruners import group_sparse as gs
 from lib.training import offline
 from lib.training.agents import Transitions
-from lib.training.bc import PlainBC, PlainBCSettings
+from lib.training.bc import BC, BCSettings, PlainBC, PlainBCSettings
+from lib.training.bcq import BCQ, BCQSettings
 from lib.training.group_sparse import Compression
 from lib.training.group_sparse_offline import GroupSparse
 from lib.training.offline import Run
@@ -169,6 +170,70 @@ def test_a_stopped_session_goes_on_bit_for_bit(stop, tmp_path):
     assert np.array_equal(again.course.saved["weights"], whole.course.saved["weights"])
     with pytest.raises(BadInput, match=r"other settings \(.*compression"):
         trained(begun(compression=Compression((LAYER,), block=4, shift=0.75)), state=state)
+
+
+@pytest.mark.parametrize(
+    ("layers", "scope", "before", "shift"),
+    [
+        ((LAYER,), "layer", 0.34, 0.4),  # 6 of 16 coefficients are 0.375
+        ((LAYER, "actor.layers.2.weight"), "layer", 0.34, 0.4),  # 6 of 16 in each
+        ((LAYER, "actor.layers.2.weight"), "network", 0.39, 0.42),  # 13 of 32 are 0.406
+        ((LAYER, "actor.layers.2.weight"), "global", 0.39, 0.42),
+    ],
+)
+def test_the_shift_comes_with_the_pruning_to_its_sparsity_although_masks_round(layers, scope, before, shift):
+    compression = Compression(layers, block=4, shift=shift, scope=scope)
+    settings = PlainBCSettings(hidden=(8, 8, 8), batch=8)
+    schedule = pruners.Once(0.5)
+    runs = [Run(0, "magnitude", 0.5)]
+    course = GroupSparse(PlainBC(DATA, [1.0] * 2, [0], settings), DATA, runs, compression, [schedule], SCORING).course
+    course.prune(np.array([before]))
+    assert course.phase.tolist() == [0]
+    course.prune(np.array([shift]))
+    assert course.sparsity[0] < shift
+    assert course.phase.tolist() == [1]
+
+
+def test_a_run_that_is_not_pruned_does_not_shift_with_its_stack():
+    course = begun(RUNS[:2], Compression((LAYER,), block=4, shift=0.02)).course  # of 16 coefficients none
+    course.prune(np.array([0.0, 0.25]))
+    assert course.phase.tolist() == [0, 1]
+
+
+DECODER = "decoder.layers.1.weight"
+CHOSEN = [Run(0, pruner, 0.5) for pruner in ("snip", "grasp", "random", "magnitude")]
+
+
+def of_a_vae(ranked: str, without: str = "") -> GroupSparse:
+    """Its decoder in blocks; one of its networks may be ranked by no objective."""
+    vae = BC(4, [1.0, 1.0], [0] * len(CHOSEN), BCSettings(hidden=(8, 8), batch=8, ranked=ranked))
+    if without:
+        kept = torch.nn.ModuleDict({name: network for name, network in vae.vae.items() if name != without})
+        vae.objectives["vae"] = vae.objectives["vae"]._replace(ranked=kept)
+    schedules = [pruners.Once(run.sparsity) for run in CHOSEN]
+    return GroupSparse(vae, DATA, CHOSEN, Compression((DECODER,), block=4), schedules, SCORING)
+
+
+def test_a_score_is_found_whatever_its_layer_is_called_among_those_ranked_with_it():
+    apart, together = (of_a_vae(ranked)._scores(1)[DECODER] for ranked in ("apart", "together"))
+    assert torch.equal(apart, together)
+    magnitude = pruners.magnitude(of_a_vae("together").agent.networks)[DECODER]
+    assert [torch.equal(*pair) for pair in zip(together, magnitude, strict=True)] == [False, False, False, True]
+
+
+def test_a_layer_that_no_objective_ranks_is_refused():
+    with pytest.raises(BadInput, match=f"grasp gives '{DECODER}' no score: no objective ranks it"):
+        of_a_vae("apart", without="decoder")
+    assert of_a_vae("apart", without="encoder").course.phase.tolist() == [0] * 4
+
+
+def test_an_agent_with_targets_is_refused_before_anything_is_changed():
+    bcq = BCQ(4, [1.0, 1.0], [0], BCQSettings(hidden=(8, 8), vae_hidden=(8, 8)))
+    with pytest.raises(
+        BadInput, match=r"^BCQ has targets, which .* would not reach: expected an agent without, such as"
+    ):
+        GroupSparse(bcq, DATA, [Run(0, "snip", 0.5)], BLOCKS, [pruners.Once(0.5)], SCORING)
+    assert gs.tables(bcq.networks) == {}
 
 
 def test_each_run_needs_a_schedule_and_the_layer_must_be_there():

@@ -293,6 +293,8 @@ def test_a_state_is_trained_further_and_only_by_its_own_settings(tmp_path):
     ):
         with pytest.raises(BadInput, match=rf"other settings \({what}\)"):
             train(other, data, runs, 8, 2, state=state)
+    with pytest.raises(BadInput, match=r"other settings \(every\)"):  # its first row would hold the mean of others
+        train(agent(), DATA, RUNS, 8, 4, state=state)
 
 
 def test_saving_takes_place_at_most_so_often(tmp_path):
