@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from sklearn.datasets import load_digits, make_moons
-from sklearn.model_selection import train_test_split
 
 from lib.data import folder, sources
 from lib.errors import BadInput
@@ -91,6 +89,9 @@ def digits() -> Dataset:
 
     The counts 0 to 16 become 0 to 255 (times 255 / 16, rounded), so that dividing by 255 suits every image set.
     """
+    # imported here: it takes more than a second, and the process that starts a sweep's workers loads no data
+    from sklearn.datasets import load_digits
+
     images, labels = load_digits(return_X_y=True)
     images = np.rint(images * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
     return _split("digits", images, labels, stratify=labels)
@@ -102,12 +103,16 @@ def moons() -> Dataset:
     Paper 4, section 6.1: 1,000 points, 500 picked at random to train on. It does not state the noise; 0.10 gives a
     plain network the accuracy printed there.
     """
+    from sklearn.datasets import make_moons
+
     points, labels = make_moons(1000, noise=0.10, random_state=SEED)
     return _split("moons", points.astype(np.float32), labels)
 
 
 def _split(name: str, inputs: np.ndarray, labels: np.ndarray, stratify: np.ndarray | None = None) -> Dataset:
     """500 examples to test on, the rest to train on, picked by SEED."""
+    from sklearn.model_selection import train_test_split
+
     labels = labels.astype(np.int64)
     train_inputs, test_inputs, train_labels, test_labels = train_test_split(
         inputs, labels, test_size=500, random_state=SEED, stratify=stratify

@@ -88,6 +88,14 @@ def test_the_estimators_mean_is_the_exact_gradient(kind, k, name):
     assert (truth.abs() > 8 * error).any()  # half of it or twice as much would be seen
 
 
+@pytest.mark.parametrize("name", ["arm", "ar"])
+def test_an_estimators_passes_use_its_draws_in_evaluation_mode_too(name):
+    model, loss = two_layers("sigmoid", 0.5), loss_on(*examples(2))
+    found = drawn(model, loss, getattr(plasticity, name), 5)
+    assert (found != 0).any()
+    assert torch.equal(drawn(model.eval(), loss, getattr(plasticity, name), 5), found)
+
+
 def test_equation_7_as_printed_is_biased_for_the_hard_sigmoid():
     """One gate at pi = 0.8 with f(1) - f(0) = -0.7 / g': as printed it says -0.78 for a true -0.70."""
     network = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1)).double()

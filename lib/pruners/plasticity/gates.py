@@ -88,8 +88,8 @@ class Gates(nn.Module):
         k: its slope now.
         tau: a gate at or below it is closed at test time (equation 13).
         weights: how many weights each gate switches: outputs of a Linear, inputs x kernel of a Conv2d.
-        drawn: z [units] of the pass being computed, set by `holding`; None: the next pass in training mode draws its
-            own from torch's global generator.
+        drawn: z [units] of the pass being computed, in either mode, set by `holding`; None: a pass in training mode
+            draws its own from torch's global generator, one in evaluation mode uses `value`.
     """
 
     def __init__(self, phi: Tensor, awake: Tensor, kind: str, k: float, tau: float, weights: int):
@@ -151,9 +151,9 @@ class Gates(nn.Module):
 
     def forward(self) -> Tensor:
         """z [units] for this pass."""
-        if not self.training:
-            return self.value()
-        return self.draw(torch.rand_like(self.phi)) if self.drawn is None else self.drawn
+        if self.drawn is not None:
+            return self.drawn
+        return self.draw(torch.rand_like(self.phi)) if self.training else self.value()
 
 
 class Gated(nn.Module):
