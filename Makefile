@@ -39,7 +39,7 @@ test: env ## every check that CI runs
 	$(RUN) -m pytest -n 2 --dist loadscope --nbval-lax results/quick/notebooks
 
 real: data ## the real scale: hours on two cores; stop it at will, the same command goes on
-	dvc repro results/real/dvc.yaml
+	dvc repro --keep-going results/real/dvc.yaml
 	dvc repro --quiet
 
 html: env ## the executed notebooks as linked pages, html/index.html

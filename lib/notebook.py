@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -30,6 +31,8 @@ from lib.sweep.grid import PORTABLE
 # NumPy's and SciPy's linear algebra (torch's threads are set in the notebooks): rounding that does not depend on how
 # many cores there are, and two notebooks side by side do not wait for each other's threads.
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
+# A notebook that has not been executed at a larger scale is read at the quick one.
+QUICK = "../../quick/notebooks/"
 # What differs from one execution to the next and tells a reader nothing.
 VOLATILE = [
     "metadata.papermill",
@@ -111,7 +114,19 @@ def execute(name: str, parameters: dict, target: Path, folder: Path = paths.NOTE
             where = f"cell {error.exec_count}" if error.exec_count else "a cell"
             raise BadInput(f"{source.name}: {where} failed: {error.ename}: {error.evalue}") from error
         notebook = nbformat.read(draft, as_version=4)
-    write_text(nbformat.writes(clean(notebook)) + "\n", target)
+    notebook = clean(notebook)
+    if target.parent.parent.name in SCALES[1:]:
+        link(notebook, {path.name for path in target.parent.glob("*.ipynb")} | {target.name})
+    write_text(nbformat.writes(notebook) + "\n", target)
+
+
+def link(notebook: nbformat.NotebookNode, beside: set[str]) -> None:
+    """Let links to notebooks that do not stand beside this one lead to the quick scale's."""
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = re.sub(
+                r"\]\((\d\d_\w+\.ipynb)", lambda m: m[0] if m[1] in beside else f"]({QUICK}{m[1]}", cell.source
+            )
 
 
 def clean(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:

@@ -3,6 +3,7 @@
 import importlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -103,6 +104,19 @@ def test_two_executions_give_the_same_bytes_figures_too(folder: Path):
     assert str(folder) not in text
 
 
+def test_links_to_what_a_larger_scale_has_not_executed_lead_to_the_quick_scale(folder: Path):
+    example = nbformat.read(folder / "example.ipynb", as_version=4)
+    text = "[a](11_there.ipynb), [b](12_not.ipynb#part)"
+    example.cells.insert(0, nbformat.v4.new_markdown_cell(text))
+    nbformat.write(example, folder / "example.ipynb")
+    for scale, expected in (("quick", text), ("real", text.replace("12", "../../quick/notebooks/12"))):
+        target = folder / scale / "notebooks" / "example.ipynb"
+        target.parent.mkdir(parents=True)
+        shutil.copy(folder / "example.ipynb", target.parent / "11_there.ipynb")
+        notebook.execute("example", {}, target, folder)
+        assert nbformat.read(target, as_version=4).cells[0].source == expected
+
+
 def test_without_out_a_notebook_writes_nothing(folder: Path):
     notebook.execute("example", {}, folder / "kept" / "example.ipynb", folder)
     assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == ["example.ipynb", "example.ipynb"]
@@ -162,3 +176,10 @@ def test_parameters_are_read_as_yaml():
         notebook.parameter("flag")
     with pytest.raises(BadInput, match=r"-p a=\[1: '\[1' is not YAML"):
         notebook.parameter("a=[1")
+
+
+def test_links_of_executed_notebooks_lead_somewhere():
+    for path in paths.RESULTS.glob("*/notebooks/*.ipynb"):
+        for cell in nbformat.read(path, as_version=4).cells:
+            for target in re.findall(r"\]\(([\w./]+\.ipynb)", cell.source if cell.cell_type == "markdown" else ""):
+                assert (path.parent / target).exists(), f"{path}: {target}"

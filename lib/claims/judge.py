@@ -25,7 +25,17 @@ from lib.evaluation import (
     speaker_costs,
     verification,
 )
-from lib.evaluation.statistics import NOT_RUN, VERDICTS, Interval, in_words, interval, together, verdict
+from lib.evaluation.statistics import (
+    DIFFERS,
+    NOT_RUN,
+    UNDECIDED,
+    VERDICTS,
+    Interval,
+    in_words,
+    interval,
+    together,
+    verdict,
+)
 from lib.results import read_claims
 from lib.settings import SCALES
 
@@ -58,19 +68,24 @@ COLUMNS = [
 
 def judge(papers: list[Paper], scale: str, results: Path = paths.RESULTS) -> pd.DataFrame:
     """One row a claim, in the order of the papers, columns COLUMNS; nothing measured is empty."""
-    rows = []
+    rows: dict[str, dict] = {}
     for paper in papers:
         for claim in paper.claims:
             head = {"id": claim.id, "paper": paper.paper, "where": claim.where, "says": claim.says}
             judged = _judged(claim, paper, scale, results)
-            rows.append(head | {"printed": claim.printed} | judged | {"note": claim.note})
-    return pd.DataFrame(rows, columns=COLUMNS)
+            rows[claim.id] = head | {"printed": claim.printed} | judged | {"note": claim.note}
+        for claim in paper.claims:
+            row, ground = rows[claim.id], rows.get(claim.presupposes)
+            if ground and ground["verdict"] == DIFFERS and row["verdict"] != NOT_RUN:
+                void = f'decides nothing, because it presupposes "{ground["says"]}", which differs here'
+                row |= {"verdict": UNDECIDED, "note": "; ".join(part for part in (row["note"], void) if part)}
+    return pd.DataFrame(rows.values(), columns=COLUMNS)
 
 
 def largest(results: Path = paths.RESULTS) -> pd.DataFrame:
     """For each claim the row of the largest scale that has a verdict, with that scale in a column, by paper.
 
-    One seed has no interval, so a verdict on one seed never replaces one on several.
+    One seed has no interval, so a verdict on one seed never replaces one on several; the note says what it measured.
     """
     chosen: dict[str, dict] = {}
     for scale in SCALES:  # a larger scale replaces a smaller one, a reason to be not run only one that says less
@@ -84,6 +99,9 @@ def largest(results: Path = paths.RESULTS) -> pd.DataFrame:
             else:
                 alone = str(row["seeds"]) == "1" and before is not None and str(before["seeds"]) not in ("", "1")
                 better = before is None or not (before["scale"] and alone)
+                if not better:
+                    one = f"{float(row['measured']):.4g} with {row['data']}, {scale} scale, one seed"
+                    before["note"] = "; ".join(part for part in (before["note"], one) if part)
                 found = scale
             if better:
                 chosen[row["id"]] = row | {"scale": found}
@@ -151,8 +169,18 @@ def _judged(claim: Claim, paper: Paper, scale: str, results: Path) -> dict:
         return _not_run(f"the runs of {experiment} at the {scale} scale: {error}")
     cells = {cell: v if isinstance(v, Interval) else interval(list(v.values())) for cell, v in found.items()}
     if not cells:
-        return _not_run(f"the runs of {experiment} at the {scale} scale hold nothing to measure it on")
+        return _not_run(f"needs {_asked(claim.measure)}; the runs of {experiment} at the {scale} scale do not have it")
     return _together(cells, claim, _described(cells, used, foreign))
+
+
+def _asked(measure: Mapping[str, object]) -> str:
+    """What a measure asks the runs for: "env Humanoid-v4, method gst, steps 1000000"."""
+    asked = {**measure.get("chosen", {}), **measure}
+    for name in ("function", "run", "chosen"):
+        asked.pop(name, None)
+    if isinstance(asked.get("against"), Mapping):
+        asked |= {f"against {k}": v for k, v in asked.pop("against").items()}
+    return ", ".join(f"{k} {' or '.join(map(str, v)) if isinstance(v, list) else v}" for k, v in asked.items())
 
 
 def _described(cells: Iterable[str], used: list[str], foreign: list[str]) -> str:
@@ -181,7 +209,7 @@ def _judged_by_bench(claim: Claim, results: Path) -> dict:
 def _together(cells: Mapping[str, Interval], claim: Claim, data: str) -> dict:
     """One verdict from several cells, and the numbers of the cell that is worst for the claim.
 
-    That is one of those with the worst verdict: a wide interval that reaches far to both sides says less.
+    That is the one with the worst mean of those with the worst verdict.
     """
     verdicts = {cell: verdict(measured, claim.holds_if) for cell, measured in cells.items()}
     worst = cells[min(cells, key=lambda cell: (-VERDICTS.index(verdicts[cell]), _margin(cells[cell], claim.holds_if)))]
@@ -190,11 +218,11 @@ def _together(cells: Mapping[str, Interval], claim: Claim, data: str) -> dict:
 
 
 def _margin(measured: Interval, criterion: Mapping[str, object]) -> float:
-    """How far the interval's worse end is inside the criterion; of cells with one verdict the smallest is shown."""
+    """How far the mean is inside the criterion; of cells with one verdict the smallest is shown."""
     kind, bound = next(iter(criterion.items()))
     if kind == "between":
-        return min(measured.low - bound[0], bound[1] - measured.high)
-    return measured.low - bound if kind in ("at_least", "above") else bound - measured.high
+        return min(measured.value - bound[0], bound[1] - measured.value)
+    return measured.value - bound if kind in ("at_least", "above") else bound - measured.value
 
 
 def _exact(value: float) -> Interval:

@@ -30,6 +30,8 @@ class Claim:
             relation that the paper did not claim and a fair reader would ask for.
         note: what a reader of the verdict must know, such as a criterion that was written after a first look.
         not_run: why there is no measure; then measure and holds_if are left out.
+        presupposes: the id of a claim of the same paper. Where that one differs this one decides nothing: that a small
+            network beats a large one says little where small ones are better anyway.
     """
 
     id: str
@@ -41,6 +43,7 @@ class Claim:
     holds_if: dict = field(default_factory=dict)
     not_run: str = ""
     note: str = ""
+    presupposes: str = ""
 
     def __post_init__(self):
         if self.kind not in KINDS:
@@ -106,7 +109,7 @@ def read(folder: Path = paths.PAPERS) -> list[Paper]:
     """All papers, by their number.
 
     Raises:
-        BadInput: a file that is not as `Paper` says, or two claims with one id.
+        BadInput: a file that is not as `Paper` says, two claims with one id, or one that presupposes none of its paper.
     """
     papers = []
     for path in sorted(folder.glob("*.yaml")):
@@ -119,4 +122,8 @@ def read(folder: Path = paths.PAPERS) -> list[Paper]:
     twice = sorted({name for name in ids if ids.count(name) > 1})
     if twice:
         raise BadInput(f"claim {twice[0]} stands twice in {folder.name}/")
+    for paper in papers:
+        own = {claim.id for claim in paper.claims}
+        if gone := [claim for claim in paper.claims if claim.presupposes and claim.presupposes not in own]:
+            raise BadInput(f"claim {gone[0].id} presupposes {gone[0].presupposes!r}, which is no claim of its paper")
     return sorted(papers, key=lambda paper: paper.paper)

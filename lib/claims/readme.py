@@ -9,11 +9,12 @@ import pandas as pd
 
 from lib import paths
 from lib.errors import BadInput
-from lib.evaluation.statistics import DIFFERS, NOT_RUN, PARTLY, REPRODUCED, UNDECIDED
+from lib.evaluation.statistics import NOT_RUN, VERDICTS
 from lib.results import read_scorecard, write_text
 
 BEGIN, END = "<!-- claims: begin (python -m lib.claims --readme) -->", "<!-- claims: end -->"
-VERDICTS = [REPRODUCED, PARTLY, UNDECIDED, DIFFERS, NOT_RUN]
+# Arithmetic of a definition can hardly fail, and controls are our questions: neither counts as a paper's success.
+GROUPS = {"relation": "measured", "number": "measured", "arithmetic": "arithmetic", "control": "our controls"}
 
 
 def table(claims: pd.DataFrame) -> str:
@@ -32,13 +33,17 @@ def table(claims: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
+def counts(claims: pd.DataFrame) -> pd.DataFrame:
+    """How many claims have which verdict: a row a paper and group of GROUPS, a column a verdict."""
+    groups = pd.Categorical(claims.kind.map(GROUPS), list(dict.fromkeys(GROUPS.values())))
+    found = pd.crosstab([claims.paper, groups], claims.verdict).rename_axis(index=["paper", "group"])
+    return found.reindex(columns=list(VERDICTS), fill_value=0)
+
+
 def summary(claims: pd.DataFrame) -> str:
-    """How many claims of each paper have which verdict, as a Markdown table."""
-    counts = pd.crosstab(claims.paper, claims.verdict).reindex(columns=VERDICTS, fill_value=0)
-    lines = [f"| paper | {' | '.join(VERDICTS)} |", "|---" * (len(VERDICTS) + 1) + "|"]
-    lines += [
-        f"| {paper} | {' | '.join(map(str, row))} |" for paper, row in zip(counts.index, counts.values, strict=True)
-    ]
+    """`counts` as a Markdown table."""
+    lines = [f"| paper | claims | {' | '.join(VERDICTS)} |", "|---" * (len(VERDICTS) + 2) + "|"]
+    lines += ["| " + " | ".join(map(str, row)) + " |" for row in counts(claims).reset_index().values]
     return "\n".join(lines)
 
 

@@ -6,7 +6,7 @@ the paper's count. Without a stage its last epoch counts, with one the last epoc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache, partial
 
 import pandas as pd
@@ -36,6 +36,7 @@ def value(
     column: str = "accuracy",
     stage: int | None = None,
     data: Sequence[str] | None = None,
+    epoch: int | None = None,
 ) -> Values:
     """What a column holds in the end, seed by seed.
 
@@ -43,11 +44,12 @@ def value(
         runs: one row a variant, seed and epoch.
         column: accuracy (percent) or a size.
         data: the sets that count; None: all.
+        epoch: after this epoch (from 1) instead of in the end.
 
     Raises:
         BadInput: a variant that the runs do not have.
     """
-    end = _ends(runs, variant, stage, data)
+    end = _ends(runs if epoch is None else runs[runs.epoch == epoch], variant, stage, data)
     return _cells(end, end[column])
 
 
@@ -110,7 +112,7 @@ def over_taus(
     Raises:
         BadInput: a tau that the runs do not have.
     """
-    both = _at_taus(runs, variant, taus, stage, column)
+    both = _side_by_side(runs, {tau: (variant, stage, tau) for tau in taus}, column)
     values = both[list(taus)]
     smallest, largest = values.min(axis=1), values.max(axis=1)
     return _cells(both, largest / smallest if ratio else largest - smallest)
@@ -122,10 +124,11 @@ def undecided(runs: pd.DataFrame, variant: str, taus: tuple[float, float], stage
     They are those whose g lies between two thresholds: open at the lower, closed at the higher. All are open at the
     end of stage 1.
     """
-    both = _at_taus(runs, variant, taus, stage, "architecture")
-    low, high = (both[tau].map(_gates) for tau in taus)
-    whole = _at_taus(runs, variant, taus[:1], 1, "architecture")[taus[0]].map(_gates)
-    return _cells(both, 100 * (low - high) / whole)
+    low, high = taus
+    sides = {"low": (variant, stage, low), "high": (variant, stage, high), "whole": (variant, 1, low)}
+    both = _side_by_side(runs, sides, "architecture")
+    gates = both[list(sides)].map(_gates)
+    return _cells(both, 100 * (gates.low - gates.high) / gates.whole)
 
 
 def weights(network: str, architecture: str) -> int:
@@ -133,7 +136,7 @@ def weights(network: str, architecture: str) -> int:
 
     Args:
         network: a key of NETWORKS.
-        architecture: open gates of each layer, such as "7-9-109-30"; of the moons "50-64".
+        architecture: open gates of each layer, such as "7-9-109-30"; of the moons "64-50".
     """
     layers, counts = _layers(network), [int(count) for count in architecture.split("-")]
     if len(counts) != len(layers):
@@ -193,18 +196,18 @@ def _ends(
 
 
 def _side_by_side(
-    runs: pd.DataFrame, sides: Mapping[str, tuple[str, int | None]], column: str, data: Sequence[str] | None
+    runs: pd.DataFrame, sides: Mapping[Hashable, tuple], column: str, data: Sequence[str] | None = None
 ) -> pd.DataFrame:
-    """One column of several sides, {name: (variant, stage)}, for the networks and seeds that have them all."""
-    index = ["data", "network", "seed"]
-    columns = {name: _ends(runs, *of, data).set_index(index)[column] for name, of in sides.items()}
-    return pd.concat(columns, axis=1).dropna().reset_index()
+    """One column of several sides, for the networks and seeds that have them all.
 
-
-def _at_taus(runs: pd.DataFrame, variant: str, taus: Sequence[float], stage: int, column: str) -> pd.DataFrame:
-    """One column of a variant at several tau side by side, for the networks and seeds that have them all."""
+    Args:
+        sides: {name: (variant, stage)}, or {name: (variant, stage, tau)}.
+    """
     index = ["data", "network", "seed"]
-    columns = {tau: _ends(runs, variant, stage, None, tau).set_index(index)[column] for tau in taus}
+    columns = {
+        name: _ends(runs, variant, stage, data, *tau).set_index(index)[column]
+        for name, (variant, stage, *tau) in sides.items()
+    }
     return pd.concat(columns, axis=1).dropna().reset_index()
 
 

@@ -13,6 +13,7 @@ from sphinx.cmd.build import build_main
 
 from lib import paths
 from lib.errors import BadInput
+from lib.notebook import QUICK
 from lib.settings import SCALES
 
 PARTS = {
@@ -86,6 +87,8 @@ def copy_notebooks(results: Path, source: Path) -> list[str]:
             if scale != "quick":
                 title, newline, rest = notebook.cells[0].source.partition("\n")
                 notebook.cells[0].source = f"{title} ({scale} scale){newline}{rest}"
+                for cell in notebook.cells:
+                    cell.source = cell.source.replace(f"]({QUICK}", "](")  # all pages stand in one folder
             nbformat.write(notebook, source / f"{page}.ipynb")
             pages.append(page)
     return sorted(pages)

@@ -77,8 +77,8 @@ def test_writing_changes_only_what_is_between_the_markers(place: tuple[Path, Pat
     between, after = rest.split(END)
     assert (before, after) == ("# Title\n\n", "\n\nAfter.\n")
     lines = between.strip().splitlines()
-    assert lines[0] == "| paper | reproduced | partly | undecided | differs | not run |"
-    assert lines[2] == "| 2 | 0 | 0 | 1 | 0 | 1 |"
+    assert lines[0] == "| paper | claims | reproduced | partly | undecided | differs | not run |"
+    assert lines[2] == "| 2 | measured | 0 | 0 | 1 | 0 | 1 |"
     assert lines[4] == "<details><summary>Paper 2: 2 claims</summary>"
     assert lines[6] == "| paper | claim | printed | measured | criterion | verdict | scale, data |"
     assert lines[8] == line()
@@ -87,11 +87,13 @@ def test_writing_changes_only_what_is_between_the_markers(place: tuple[Path, Pat
 
 
 def test_each_paper_has_a_table_of_its_own():
-    claims = pd.DataFrame([ROW, ROW | {"paper": 1, "verdict": "differs"}, ROW | {"paper": 1, "verdict": "partly"}])
+    one = {"paper": 1, "verdict": "partly", "kind": "number"}
+    claims = pd.DataFrame([ROW, ROW | one | {"kind": "control"}, ROW | one | {"verdict": "differs"}, ROW | one])
     text = readme.tables(claims)
-    assert "| 1 | 0 | 1 | 0 | 1 | 0 |\n| 2 | 0 | 0 | 1 | 0 | 0 |" in text
+    lines = "| 1 | measured | 0 | 1 | 0 | 1 | 0 |\n| 1 | our controls | 0 | 1 | 0 | 0 | 0 |\n"
+    assert lines + "| 2 | measured | 0 | 0 | 1 | 0 | 0 |\n" in text
     first, second = text.split("<details>")[1:]
-    assert first.count("| 1 | it works") == 2
+    assert first.count("| 1 | it works") == 3
     assert second.count("| 2 | it works") == 1
     assert "it works" not in text.split("<details>")[0]
 

@@ -1,6 +1,7 @@
 """From runs small enough to judge by eye to the rows of claims.csv."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -166,12 +167,30 @@ def test_a_wide_interval_is_worse_than_a_low_mean(tmp_path: Path):
     assert (row["measured"], row["verdict"]) == (2.5, "partly")
 
 
+def test_of_two_cells_with_one_verdict_the_worse_mean_is_shown(tmp_path: Path):
+    cells = {("digits", "sure"): ([50.0, 50.0], [48.5, 49.5]), ("digits", "unsure"): ([50.0, 50.0], [40.0, 61.0])}
+    row = judged(runs(tmp_path, cells), claim())
+    assert (row["measured"], row["verdict"]) == (-1.0, "undecided")
+
+
+def test_a_claim_whose_ground_differs_decides_nothing(tmp_path: Path):
+    results = runs(tmp_path, {("digits", "a"): ([50.0, 50.0], [51.0, 51.0])})
+    upon = replace(claim(), id="upon", presupposes="ground", note="a stand-in")
+    for bound, verdict, note in ((0, "reproduced", "a stand-in"), (5, "undecided", 'it presupposes "it works", which')):
+        ground = replace(claim(holds_if={"above": bound}), id="ground")
+        row = judge([paper(upon, ground)], "quick", results).iloc[0]
+        assert (row.id, row.verdict, row.measured) == ("upon", verdict, 1.0)
+        assert row.note.startswith("a stand-in")
+        assert note in row.note
+
+
 def test_whatever_there_are_no_runs_for_is_not_run_and_the_row_says_why(tmp_path: Path):
     assert judged(tmp_path, claim())["why"] == "no runs of rl at the quick scale"
     path = runs(tmp_path, {("digits", "a"): ([50.0], [50.0])}) / "quick" / "runs" / "rl.csv"
     table = pd.read_csv(path)
     write_csv(table.assign(seed=[0, 1]), path)  # no seed has both variants
-    assert judged(tmp_path, claim())["why"] == "the runs of rl at the quick scale hold nothing to measure it on"
+    why = "needs variant new, against old; the runs of rl at the quick scale do not have it"
+    assert judged(tmp_path, claim())["why"] == why
     write_csv(table[:0], path)  # a budget that ended before the first configuration
     row = judged(tmp_path, claim())
     assert (row["verdict"], row["why"]) == ("not run", "no run of rl is finished at the quick scale")
@@ -290,12 +309,17 @@ def test_a_claim_that_no_scale_ran_shows_what_the_largest_scale_with_runs_lacks(
 def test_a_verdict_on_one_seed_never_replaces_one_on_several(tmp_path: Path):
     for scale, seeds, verdict in (("quick", 5, "reproduced"), ("real", 1, "undecided")):
         row = dict.fromkeys(COLUMNS, "") | {"id": "a", "paper": 1, "seeds": seeds, "verdict": verdict}
+        row |= {"measured": seeds / 4, "data": "mnist: a", "note": "a stand-in" if scale == "quick" else ""}
         write_csv(
             pd.DataFrame([row, row | {"id": "b"} | ({"verdict": "not run"} if scale == "quick" else {})]),
             tmp_path / scale / "claims.csv",
         )
-    rows = {row["id"]: (row["verdict"], row["scale"]) for row in largest(tmp_path).to_dict("records")}
-    assert rows == {"a": ("reproduced", "quick"), "b": ("undecided", "real")}
+    found = largest(tmp_path).to_dict("records")
+    rows = {row["id"]: [row[name] for name in ("verdict", "scale", "note")] for row in found}
+    assert rows == {
+        "a": ["reproduced", "quick", "a stand-in; 0.25 with mnist: a, real scale, one seed"],
+        "b": ["undecided", "real", ""],
+    }
 
 
 def test_of_two_verdicts_on_one_seed_the_larger_scale_counts(tmp_path: Path):

@@ -106,3 +106,8 @@ def test_the_projects_own_papers_are_right_and_name_measures_and_experiments_tha
             assert claim.measure.get("run") in (None, *names()), claim.id
             assert claim.measure.get("bench") in (None, *bench.names()), claim.id
     assert len(papers.read()) == len(list(paths.PAPERS.glob("*.yaml")))
+
+
+def test_a_claim_that_presupposes_none_of_its_paper_is_refused(tmp_path: Path):
+    line = refused(write(tmp_path, claims=[CLAIM | {"presupposes": "d"}]))
+    assert "claim c presupposes 'd', which is no claim of its paper" in line

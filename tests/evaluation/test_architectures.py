@@ -30,6 +30,7 @@ def test_a_value_is_that_of_the_last_epoch_or_of_a_stages_last():
     assert architectures.value(RUNS, "sparsify", stage=2) == {"mnist/a": {0: 97.5}}
     assert architectures.value(RUNS, "sparsify", column="parameters", data=["cifar10"]) == {"cifar10/b": {0: 50}}
     assert architectures.value(RUNS, "sparsify", data=["digits"]) == {}
+    assert architectures.value(RUNS, "sparsify", epoch=2) == {"mnist/a": {0: 97.0}}
 
 
 def test_differences_are_paired_by_seed_and_may_be_of_two_stages():
