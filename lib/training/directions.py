@@ -28,6 +28,7 @@ from lib.errors import BadInput
 from lib.jobs import Job
 from lib.pruners import plasticity
 from lib.pruners.plasticity.structure import spread
+from lib.settings import refuse_twice
 from lib.training.examples import Examples
 from lib.training.plasticity import Plasticity, train
 from lib.training.supervised import seed_of
@@ -38,8 +39,9 @@ COLUMNS = (
     "data", "network", "direction", "stage", "seed", "epoch", "k", "accuracy", "regularised_loss", "architecture",
     "architecture_live", "parameters", "parameters_live", "flops",
 )  # fmt: skip
-DIRECTIONS = ("sparsify", "expand", "dense", "magnitude", "fresh")
 CUT = ("magnitude", "fresh")  # to the sizes that sparsify ends with
+RIVALS = ("dense", *CUT)
+DIRECTIONS = ("sparsify", "expand", *RIVALS)
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Directions:
         every: rows are kept of epochs that are multiples of this, and of each stage's last.
         start: gates of each layer that are open when the expansion starts.
         sparsify, expand: their training; the rivals have sparsify's.
+        rivals: which of them are trained, some of RIVALS.
     """
 
     seeds: tuple[int, ...]
@@ -58,8 +61,12 @@ class Directions:
     start: tuple[int, ...]
     sparsify: Plasticity
     expand: Plasticity
+    rivals: tuple[str, ...] = RIVALS
 
     def __post_init__(self):
+        refuse_twice(seeds=self.seeds, rivals=self.rivals)
+        if odd := [name for name in self.rivals if name not in RIVALS]:
+            raise BadInput(f"rivals={list(self.rivals)}: {odd[0]!r} is none; known are {', '.join(RIVALS)}")
         if not self.seeds or self.every < 1:
             raise BadInput(f"seeds={self.seeds} and every={self.every}: expected a seed and a step of at least 1")
         if self.sparsify.expand or not self.expand.expand:
@@ -68,7 +75,7 @@ class Directions:
     def configurations(self, data: str, network: str) -> list[dict]:
         """One a direction and seed, with everything `train_direction` needs; sparsify before its rivals."""
         found = []
-        for direction in DIRECTIONS:
+        for direction in ("sparsify", "expand", *self.rivals):
             grows = direction == "expand"
             training = asdict(self.expand if grows else self.sparsify)
             one = {"data": data, "network": network, "direction": direction, "every": self.every}

@@ -73,6 +73,12 @@ def test_a_configuration_is_a_direction_with_its_own_settings_and_rivals_need_sp
     assert [needs(c) for c in CONFIGURATIONS] == [None, None, None, CONFIGURATIONS[0], CONFIGURATIONS[0]]
 
 
+def test_a_seed_has_the_rivals_that_are_named():
+    named = replace(SHORT, rivals=("fresh", "dense")).configurations("moons", "moons_mlp")
+    assert [c["direction"] for c in named] == ["sparsify", "expand", "fresh", "dense"]
+    assert [c for c in CONFIGURATIONS if c["direction"] == "dense"] == named[3:]
+
+
 def test_the_starts_are_those_asked_for_and_the_rivals_have_the_sparsified_size(rows):
     assert rows.loc[("sparsify", 4), "architecture"] == "2-100-80-2"
     assert rows.loc[("sparsify", 4), "parameters"] == 8160
@@ -192,6 +198,10 @@ def test_settings_that_mix_the_directions_up_are_refused():
         replace(SHORT, seeds=())
     with pytest.raises(BadInput, match="every=0"):
         replace(SHORT, every=0)
+    with pytest.raises(BadInput, match=r"rivals=\['dense', 'random'\]: 'random' is none; known are dense, magnitude"):
+        replace(SHORT, rivals=("dense", "random"))
+    with pytest.raises(BadInput, match="'fresh' stands there twice"):
+        replace(SHORT, rivals=("fresh", "fresh"))
 
 
 def test_a_drop_of_the_rate_falls_on_the_same_epoch_in_every_direction(monkeypatch: pytest.MonkeyPatch):
