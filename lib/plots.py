@@ -297,11 +297,16 @@ def curves(axes: Axes, runs: pd.DataFrame, column: str, way: str) -> None:
 
 
 def over_epochs(axes: Axes, rows: pd.DataFrame, column: str, direction: str) -> None:
-    """One direction of paper 4: each seed a thin line, their mean a thick one, ends of stages 1 and 2 dotted."""
+    """One direction of paper 4: each seed a thin line, their mean a thick one, ends of stages 1 and 2 dotted.
+
+    The mean is of epochs that most seeds have. A seed that has no row there counts with its latest value: an
+    expansion that ends by itself has fewer epochs.
+    """
     look = {"color": DIRECTIONS[direction][1]}
     for _, one in rows.groupby("seed"):
         axes.plot(one.epoch, one[column], linewidth=1, alpha=0.5, **look)
-    mean = rows.groupby("epoch")[column].mean()
+    table = rows.pivot(index="epoch", columns="seed", values=column)
+    mean = table.ffill()[table.notna().mean(axis=1) > 0.5].mean(axis=1)
     axes.plot(mean.index, mean, linewidth=2.5, label="mean of seeds", **look)
     for stage in (1, 2):
         axes.axvline(rows[rows.stage == stage].epoch.max(), color="black", linestyle=":", linewidth=1)
