@@ -4,11 +4,11 @@ PYTHON ?= python3
 # The environment is named by the lock files' checksum: a changed lock makes a new one, a touched file does not.
 READY := .venv/.ready-$(shell cat requirements.txt requirements-no-deps.txt | cksum | cut -d" " -f1)
 RUN := .venv/bin/python
-NOTEBOOKS = $(basename $(notdir $(wildcard notebooks/*.ipynb))) # independent of each other: two at a time
+NOTEBOOKS = $(patsubst notebooks/%.ipynb,notebook@%,$(wildcard notebooks/*.ipynb)) # independent of each other: two at a time
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help env repro test real html bench data lab lock pipeline
+.PHONY: help env repro test real html bench data lab lock
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,12 +23,10 @@ $(READY):
 	.venv/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
-repro: env ## every quick result anew, then the verdicts and how far any number is from the committed one
-	dvc repro --quiet --force scorecard
+repro: env ## every quick result anew, then in ten lines how it compares with what is committed
+	dvc repro --quiet --force claims
 	printf '%s\n' $(NOTEBOOKS) | xargs -n 2 -P 2 dvc --wait-for-lock repro --quiet --force --single-item
-	$(RUN) -m lib.claims --readme
-	$(RUN) -m lib.claims --show quick
-	$(RUN) -m lib.compare --scale quick
+	@$(RUN) -m lib.compare --scale quick
 
 # tests run two at a time; more threads would only wait for each other
 test: export OPENBLAS_NUM_THREADS = 1
@@ -36,10 +34,11 @@ test: env ## every check that CI runs
 	ruff check .
 	ruff format --check .
 	$(RUN) -m pytest -n 2 --dist loadscope tests
-	$(RUN) -m pytest -n 2 --dist loadscope --nbval-lax results/quick/notebooks
+	$(RUN) -m pytest -n 2 --dist loadscope --nbval-lax results/notebooks
 
 real: data ## the real scale: hours on two cores; stop it at will, the same command goes on
 	dvc repro --keep-going results/real/dvc.yaml
+	$(RUN) -m lib.claims
 	dvc repro --quiet
 
 html: env ## the executed notebooks as linked pages, html/index.html
@@ -59,6 +58,3 @@ lock: ## requirements.txt from the ranges in pyproject.toml; OPTIONS=--upgrade a
 	.lock/bin/pip install --quiet --disable-pip-version-check uv
 	.lock/bin/uv pip compile pyproject.toml -o requirements.txt --universal --python-version 3.11 --no-annotate --quiet $(OPTIONS)
 	rm -rf .lock
-
-pipeline: env ## dvc.yaml anew from params.yaml, notebooks/ and the imports in lib/
-	$(RUN) -m lib.pipeline

@@ -8,6 +8,7 @@ Speed depends on the processor and the shapes, not on the values, so each layer'
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -17,8 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lib import pruners
+from lib.base import BadInput
 from lib.bench.timing import in_turn
-from lib.errors import BadInput
 from lib.kernels import two_four
 from lib.kernels.products import csr, csr_linear, int8_linear, padded, quantised
 from lib.pruners.layers import as_matrix, positions
@@ -52,6 +53,8 @@ def advise(
     """
     if batch < 1:
         raise BadInput(f"batch={batch}: at least one example is needed")
+    if not 0 <= seconds < math.inf:
+        raise BadInput(f"seconds={seconds}: expected a finite time for each layer")
     if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
         raise BadInput(f"device={device!r}: expected cpu, or cuda where torch finds a GPU")
     dtype = torch.float32 if device == "cpu" else torch.float16

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from lib.advise import COLUMNS, WAYS, advise, measure, verdict
-from lib.errors import BadInput
+from lib.base import BadInput
 
 
 class Small(nn.Module):

@@ -1,14 +1,16 @@
 """Benchmarks: rivals take turns, and every row says what it was measured on. Nothing here asserts a time."""
 
 import sys
+from functools import partial
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pandas as pd
 import pytest
 import torch
 
 from lib.bench import __main__ as bench
+from lib.bench import timing
 from lib.bench.timing import in_turn
 
 
@@ -18,6 +20,19 @@ def test_rivals_take_turns_and_each_is_called_as_often():
     assert list(times) == ["a", "b"]
     assert calls == ["a", "b"] * (2 + 5)
     assert all(milliseconds > 0 for milliseconds in times.values())
+
+
+def test_a_timing_is_the_median_of_what_a_clock_says(monkeypatch: pytest.MonkeyPatch):
+    """Calls of a and b take so many milliseconds; one of each is far slower, and the median does not see it."""
+    now = [0.0]
+    takes = {"a": [9.0, 1, 2, 500, 3, 4], "b": [9.0, 40, 10, 30, 20, 9000]}  # the first calls warm up
+
+    def call(name: str):
+        now[0] += takes[name].pop(0) / 1000
+
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    times = timing.in_turn({name: partial(call, name) for name in takes}, seconds=0, warmup=1)
+    assert times == {"a": pytest.approx(3), "b": pytest.approx(30)}
 
 
 def test_a_turn_may_have_several_calls():
@@ -59,3 +74,12 @@ def test_an_unknown_benchmark_is_one_line(capsys: pytest.CaptureFixture):
         bench.main(["nothing"])
     assert stop.value.code == 2
     assert capsys.readouterr().err == f"lib.bench: no benchmark 'nothing'; there are: {', '.join(bench.names())}\n"
+
+
+def test_a_damaged_file_of_an_earlier_benchmark_is_refused_before_anything_is_measured(tmp_path, monkeypatch, capsys):
+    (tmp_path / "bench").mkdir()
+    (tmp_path / "bench" / "masks.csv").write_bytes(b"\xff\xfe\x00")
+    monkeypatch.setattr(bench, "measure", lambda *given: pytest.fail("measured"))
+    with pytest.raises(SystemExit):
+        bench.main(["masks", "--device", "cpu", "--results", str(tmp_path)])
+    assert capsys.readouterr().err.startswith("lib.bench: masks.csv is no table: ")

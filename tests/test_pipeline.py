@@ -1,133 +1,169 @@
-"""dvc.yaml is derived and in step, quick results are up to date, and a change makes just its own stages stale."""
+"""dvc.yaml names what each stage stands on: a clone is up to date, and a change makes just its own stages stale."""
 
+import ast
+import functools
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-import nbformat
 import pytest
 import yaml
 
-from lib import paths, pipeline
-from lib.errors import BadInput
+from lib import base
+from lib.companion.sweep import imports
+from lib.companion.sweep.grid import module_of, paper_of
 
-KINDS = ("metrics", "plots", "outs")
+FILES = {"quick": Path("dvc.yaml"), "real": Path("results/real/dvc.yaml")}
+SWEEPS = ("sweep", "sweep_on_data")
+
+
+def stages(scale: str) -> dict[str, dict]:
+    """The stages of a scale with every template filled in, by the names DVC gives them."""
+    found = {}
+    for name, stage in yaml.safe_load((base.ROOT / FILES[scale]).read_text())["stages"].items():
+        each = stage.get("foreach")
+        if each is None:
+            found[name] = stage
+            continue
+        items = each.items() if isinstance(each, dict) else [(item, item) for item in each]
+        for key, item in items:
+            text = yaml.safe_dump(stage["do"]).replace("${key}", key)
+            for place, part in enumerate(item if isinstance(item, list) else []):
+                text = text.replace(f"${{item[{place}]}}", part)
+            found[f"{name}@{key}"] = yaml.safe_load(text.replace("${item}", str(item)))
+    assert "${" not in str(found)
+    return found
+
+
+def sweeps(scale: str) -> dict[str, dict]:
+    """The sweeps of a scale, by experiment."""
+    named = (name.partition("@") for name in stages(scale))
+    return {key: stages(scale)[f"{kind}@{key}"] for kind, _, key in named if kind in SWEEPS}
+
+
+def written(scale: str) -> set[str]:
+    kinds = [stage.get(kind, []) for stage in stages(scale).values() for kind in ("metrics", "plots", "outs")]
+    return {name for entries in kinds for entry in entries for name in entry}
 
 
 def stale(root: Path) -> set[str]:
-    """The stages that `dvc repro` would run."""
+    """The stages that `dvc repro` would run at the root."""
     words = [sys.executable, "-m", "dvc", "repro", "--dry", "--allow-missing"]
     done = subprocess.run(words, cwd=root, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return set(re.findall(r"^Running stage '([^']+)'", done.stdout, re.MULTILINE))
 
 
-@pytest.mark.parametrize("scale", pipeline.FILES)
-def test_dvc_yaml_is_in_step_with_the_sources(scale: str):
-    path = paths.ROOT / pipeline.FILES[scale]
-    assert path.read_text() == pipeline.pipeline(scale), "make pipeline brings it up to date"
+def has_code(path: Path) -> bool:
+    """Whether there is more in a file than a docstring."""
+    if path.suffix != ".py":
+        return True
+    return any(not isinstance(node, ast.Expr) for node in ast.parse((base.ROOT / path).read_text()).body)
+
+
+@functools.cache
+def computed_with(experiment: str) -> list[Path]:
+    """The sources that a sweep of the experiment runs, but for those that hold a docstring alone."""
+    used = imports.closure("lib.companion.sweep.program", module_of(experiment))
+    return [path for path in used if has_code(path)]
+
+
+def inside(path: Path, places: list[str]) -> bool:
+    return any(path.is_relative_to(place) for place in places)
+
+
+def test_the_pipeline_can_be_read():
+    assert all(len((base.ROOT / path).read_text().splitlines()) <= 150 for path in FILES.values())
+    assert (base.ROOT / "dvc.lock").stat().st_size <= 80_000
+
+
+@pytest.mark.parametrize("scale", FILES)
+def test_every_experiment_with_settings_has_a_sweep(scale: str):
+    named = yaml.safe_load((base.ROOT / "params.yaml").read_text())[scale]
+    assert set(sweeps(scale)) == set(named)
+    for experiment, stage in sweeps(scale).items():
+        assert stage["cmd"] == f"python -m lib.sweep {experiment} --scale {scale}"
+        assert stage["params"] == [f"{scale}.{experiment}"]
+        assert [list(entry) for entry in stage["metrics"]] == [[f"results/{scale}/runs/{experiment}.csv"]]
+
+
+@pytest.mark.parametrize("scale", FILES)
+def test_a_sweep_stands_on_every_source_that_it_computes_with(scale: str):
+    for experiment, stage in sweeps(scale).items():
+        assert [path for path in computed_with(experiment) if not inside(path, stage["deps"])] == []
+
+
+@pytest.mark.parametrize("scale", FILES)
+def test_no_sweep_stands_on_claims_measures_exercises_or_plots(scale: str):
+    explaining = [path.relative_to(base.ROOT) for path in (base.ROOT / "lib/companion").rglob("*.py")]
+    needed = {"results.py", "settings.py"}
+    explaining = [path for path in explaining if path.parent.name != "sweep" and path.name not in needed]
+    papers = [path.relative_to(base.ROOT) for path in base.PAPERS.rglob("*") if path.suffix in (".py", ".yaml")]
+    papers = [path for path in papers if path.parent.name != "experiments"]
+    for stage in sweeps(scale).values():
+        assert [path for path in explaining + papers if inside(path, stage["deps"])] == []
+
+
+def test_public_data_stand_behind_the_sweeps_that_read_them():
+    real = sweeps("real")
+    reads = {name for name, stage in real.items() if "data" in stage["deps"]}
+    assert reads == {
+        "two_four_workflow",
+        "two_four_networks",
+        "npn_images",
+        "skdfe",
+        "skdfe_two_four",
+        "two_four_language",
+    }
+
+
+def test_every_notebook_has_a_stage():
+    named = [name.removeprefix("notebook@") for name in stages("quick") if name.startswith("notebook@")]
+    assert named == sorted(path.stem for path in base.NOTEBOOKS.glob("*.ipynb"))
 
 
 def test_making_the_quick_results_never_trains_at_the_real_scale():
     """DVC follows dependencies into other pipelines: nothing that the root reads may be an output of the real one."""
-    quick, real = (yaml.safe_load((paths.ROOT / pipeline.FILES[s]).read_text())["stages"] for s in ("quick", "real"))
-    read = {dep for stage in quick.values() for dep in stage["deps"]}
-    made = {name for stage in real.values() for kind in KINDS for entry in stage.get(kind, []) for name in entry}
-    assert not read & made
-
-
-def test_quick_results_are_up_to_date():
-    assert stale(paths.ROOT) == set(), "make repro brings the quick results up to date"
+    read = {dep for stage in stages("quick").values() for dep in stage["deps"]}
+    made = written("real")
+    assert made
+    assert [(dep, name) for dep in read for name in made if Path(name).is_relative_to(dep)] == []
 
 
 def test_every_quick_result_belongs_to_one_stage():
-    stages = yaml.safe_load((paths.ROOT / "dvc.yaml").read_text())["stages"].values()
-    written = [name for stage in stages for kind in KINDS for entry in stage.get(kind, []) for name in entry]
-    there = [p.relative_to(paths.ROOT).as_posix() for p in (paths.RESULTS / "quick").rglob("*") if p.is_file()]
-    there.append("results/claims.csv")
-    assert sorted(written) == sorted(there)
+    there = {p.relative_to(base.ROOT).as_posix() for p in (base.RESULTS / "quick").rglob("*") if p.is_file()}
+    there |= {p.relative_to(base.ROOT).as_posix() for p in (base.RESULTS / "notebooks").iterdir()}
+    there = {name for name in there if "/choices/" not in name}  # made once, to choose a setting in params.yaml
+    assert {name for name in written("quick") if Path(name).parent != Path("results")} == there
 
 
-PRINTED = {path.stem for path in paths.NOTEBOOKS.glob("*.ipynb") if "papers.read()" in path.read_text()}
+def test_a_change_makes_exactly_its_own_stages_stale(tree: Path):
+    """One tree for all, because each question to DVC takes seconds."""
+    assert stale(tree) == set(), "a fresh clone is up to date; `make repro` brings the quick results up to date"
+    notebooks = {name for name in stages("quick") if name.startswith("notebook@")}
+
+    for name in ("lib/companion/plots.py", "lib/papers/npn/claims.yaml", "lib/papers/npn/exercises.py"):
+        (tree / name).write_text((tree / name).read_text() + "\n# a comment\n")
+    assert stale(tree) == {"claims", *notebooks}  # and no sweep
+    subprocess.run(["git", "checkout", "-q", "."], cwd=tree, check=True)
+
+    (tree / "notebooks" / "20_two_four_pattern.ipynb").write_text("{}")
+    (tree / "README.md").write_text("")
+    assert stale(tree) == {"notebook@20_two_four_pattern"}
+    subprocess.run(["git", "checkout", "-q", "."], cwd=tree, check=True)
+
+    changed = tree / "lib" / "papers" / "npn" / "experiments" / "npn_moons.py"
+    changed.write_text(changed.read_text() + "\n# a comment\n")
+    own = {f"sweep@{name}" for name in sweeps("quick") if paper_of(_file_of(name)) == "npn"}
+    assert stale(tree) == {"claims", *own}
+    subprocess.run(["git", "checkout", "-q", "."], cwd=tree, check=True)
+
+    changed = tree / "lib" / "pruners" / "scores.py"
+    changed.write_text(changed.read_text() + "\n# a comment\n")
+    every = {f"sweep@{name}" for name in sweeps("quick")}
+    assert stale(tree) == {"claims", *every}  # and none of results/real/dvc.yaml
 
 
-def append(path: Path, text: str) -> None:
-    path.write_text(path.read_text() + text)
-
-
-@pytest.mark.parametrize(
-    ("changed", "expected"),
-    [
-        ("lib/experiments/two_four_workflow.py", {"two_four_workflow", "23_train_prune_retrain"}),  # 23 imports it
-        ("lib/papers/two_four.yaml", {"claims", "scorecard", *PRINTED}),
-        ("lib/exercises/two_four.py", {path.stem for path in paths.NOTEBOOKS.glob("2*.ipynb")}),
-        ("README.md", set()),
-    ],
-)
-def test_a_changed_file_makes_exactly_its_own_stages_stale(tree: Path, changed: str, expected: set[str]):
-    append(tree / changed, "\n# a comment\n")
-    assert stale(tree) == expected
-
-
-def test_a_changed_colour_in_a_notebook_retrains_nothing(tree: Path):
-    path = tree / "notebooks" / "20_two_four_pattern.ipynb"
-    text = path.read_text()
-    assert "color=plots.BLUE" in text
-    path.write_text(text.replace("color=plots.BLUE", "color=plots.GREEN"))
-    assert stale(tree) == {"20_two_four_pattern"}
-
-
-def stage_of(tree: Path, *cells: str) -> dict:
-    path = tree / "notebooks" / "99_example.ipynb"
-    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells]), path)
-    return pipeline.notebook_stage(path, pipeline.code(path), "quick", tree)
-
-
-def test_a_notebooks_imports_reads_and_writes_are_found(tree: Path):
-    stage = stage_of(
-        tree,
-        "from lib.results import read_runs, save_figure, save_table\nfrom lib.models import lenet",
-        'runs = read_runs("some_runs", scale)\nsave_table(runs, "99_table", out)',
-        'times = read_bench("some_times")',
-        'save_figure(figure, "99_figure", out)',
-    )
-    assert {"lib/models/lenet.py", "lib/notebook.py", "results/quick/runs/some_runs.csv"} <= set(stage["deps"])
-    assert "results/bench/some_times.csv" in stage["deps"]
-    assert not {"lib/models/resnet.py", "results/quick/claims.csv", "results/claims.csv"} & set(stage["deps"])
-    assert stage["metrics"] == [{"results/quick/tables/99_table.csv": {"cache": False}}]
-    assert stage["plots"] == [{"results/quick/figures/99_figure.svg": {"cache": False}}]
-
-
-def test_a_folder_stands_for_its_sources_where_all_are_used(tree: Path):
-    folder = tree / "lib" / "models" / "toys"
-    folder.mkdir()
-    for name in ("__init__", "one", "two"):
-        (folder / f"{name}.py").touch()
-    part = stage_of(tree, "from lib.models.toys import one")["deps"]
-    assert [name for name in part if "toys" in name] == [f"lib/models/toys/{name}.py" for name in ("__init__", "one")]
-    whole = stage_of(tree, "from lib.models.toys import one, two")["deps"]
-    assert [name for name in whole if "toys" in name] == ["lib/models/toys"]
-
-
-def test_a_name_that_is_not_written_out_is_refused(tree: Path):
-    with pytest.raises(BadInput, match=r"read_runs\(name\): write the name out"):
-        stage_of(tree, "read_runs(name, scale)")
-
-
-def test_timings_that_a_claim_is_judged_by_make_verdicts_stale(tree: Path):
-    claim = {"id": "fast", "measure": {"function": "products.speedup", "bench": "toy", "device": "cpu"}}
-    (tree / "lib" / "papers" / "toy.yaml").write_text(
-        yaml.safe_dump({"claims": [claim, {"id": "b", "not_run": "why"}]})
-    )
-    assert "results/bench/toy.csv" not in pipeline.claims_stage([], "quick", tree)["deps"]  # not measured yet
-    (tree / "results" / "bench" / "toy.csv").write_text("device\n")
-    assert "results/bench/toy.csv" in pipeline.claims_stage([], "quick", tree)["deps"]
-
-
-def test_sweeps_that_learn_from_agents_do_not_wait_for_images(tree: Path):
-    assert "data" in pipeline.sweep_stage("two_four_workflow", "real", tree)["deps"]
-    assert "data" in pipeline.sweep_stage("skdfe", "real", tree)["deps"]
-    for name, scale in (("offline_rl", "real"), ("gst_td3", "real"), ("two_four_workflow", "quick")):
-        assert "data" not in pipeline.sweep_stage(name, scale, tree)["deps"]
-    assert "lib/data/experts" in pipeline.sweep_stage("offline_rl", "real", tree)["deps"]
+def _file_of(experiment: str) -> Path:
+    return base.ROOT.joinpath(*module_of(experiment).split(".")).with_suffix(".py")

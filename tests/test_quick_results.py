@@ -11,36 +11,44 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from lib import paths
-from lib.jobs import Job
-from lib.results import read_runs
-from lib.sweep.__main__ import PORTABLE
-from lib.sweep.grid import grid, names, run_one
+from lib import base
+from lib.companion.results import read_runs
+from lib.companion.sweep.grid import grid, names, run_one
+from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.program import PORTABLE
 
 POINTS = 1.0  # accuracy in percent of 500 test digits: five of them may fall on the other side on another processor
 # columns that follow the weights, and how far they may be off; all others are the same everywhere
-CLOSE = {"accuracy": POINTS, "return": 1.0, "normalised_return": 0.1, "sparsity": 1e-6, "kept": 0.1}
-CLOSE |= {"eer": 3.0, "eer_cosine": 3.0, "min_dcf": 0.1}  # eer in percent of 2,160 trials of one speaker
-# The libraries under torch choose kernels by the processor, whatever PORTABLE says (MKL by its maker), so a Xeon rounds
-# sums in another order than an EPYC, and of training, chaotic as it is, the outline stays the same: which rows there
+CLOSE = {"accuracy": POINTS, "return": 1.0, "normalised_return": 0.1, "sparsity": 1e-6, "kept": 0.1, "bits": 0.01}
+CLOSE |= {
+    "eer": 3.0,
+    "eer_cosine": 3.0,
+    "min_dcf": 0.1,
+    "teacher_eer": 3.0,
+    "teacher_eer_cosine": 3.0,
+    "teacher_min_dcf": 0.1,
+}  # eer in percent of 2,160 trials of one speaker
+# The libraries under torch choose kernels by the processor, whatever PORTABLE says (MKL by its maker): an EPYC rounds
+# sums in another order than a Xeon, and of training, chaotic as it is, the outline stays the same: which rows there
 # are, and about where they are. Of returns not even that; an agent of 1,000 steps may or may not have learned to stand.
-COMPUTED_ON = "GenuineIntel"
+COMPUTED_ON = "AuthenticAMD"
 COARSE = {"accuracy": 10.0, "kept": 2.0, "eer": 15.0, "min_dcf": 0.2}
 FIXED = ("sparsity", "flops")  # in paper 2 by the pattern, whatever the weights are
-CHEAP = {
+CHEAP = {  # of a seed other than 0, where there is one: a seed that is not passed on is 0
     "gst_bc": {"shift": 0.5},
     "gst_td3": {"block": 4},
-    "npn_ablations": {"variant": "expand", "seed": 0},
-    "npn_images": {"direction": "magnitude", "seed": 0},
-    "npn_moons": {"direction": "expand", "seed": 5},
-    "offline_rl": {"algorithm": "plain_bc", "seed": 0},
-    "offline_rl_layers": {"env": "halfcheetah", "seed": 0},
+    "npn_ablations": {"variant": "expand", "seed": 1},
+    "npn_images": {"direction": "magnitude", "seed": 1},
+    "npn_moons": {"direction": "expand", "seed": 6},
+    "offline_rl": {"algorithm": "plain_bc", "seed": 1},
+    "offline_rl_layers": {"env": "halfcheetah", "variant": "normalised", "seed": 1},
     "offline_rl_rounds": {"seed": 0},
-    "offline_rl_scaling": {"algorithm": "plain_bc", "scaled": False, "seed": 0},
-    "skdfe": {"network": "resnet34", "seed": 0},
+    "offline_rl_scaling": {"algorithm": "plain_bc", "scaled": False, "seed": 1},
+    "skdfe": {"network": "resnet34", "seed": 1},
     "skdfe_two_four": {"seed": 0},
-    "two_four_networks": {"network": "small_vgg", "seed": 0},
-    "two_four_workflow": {"network": "small_lenet", "seed": 0},
+    "two_four_language": {"seed": 1},
+    "two_four_networks": {"network": "small_vgg", "seed": 1},
+    "two_four_workflow": {"network": "small_lenet", "seed": 1},
 }
 
 
@@ -70,7 +78,7 @@ def test_a_configuration_computed_again_gives_the_committed_rows(name: str):
         outcome = fresh.submit(run_one, name, chosen[0], Job(), work.source_hash, PORTABLE, needed).result()
     assert outcome["status"] == "finished", outcome["traceback"]
     again = work.table(outcome["rows"])
-    *others, number = work.experiment.INDEX
+    *others, number = work.index
     if maker() != COMPUTED_ON:
         found, expected = (table[others].drop_duplicates(ignore_index=True) for table in (again, committed))
         pd.testing.assert_frame_equal(found, expected, check_dtype=False)
@@ -84,7 +92,9 @@ def test_a_configuration_computed_again_gives_the_committed_rows(name: str):
     pd.testing.assert_frame_equal(again[exact], committed[exact], check_dtype=False)
     last = committed.groupby(others)[number].idxmax()
     for column in (column for column in CLOSE if column in committed):
-        assert (again[column] - committed[column]).abs().loc[last].max() <= CLOSE[column], column
+        found, expected = again[column].loc[last], committed[column].loc[last]
+        assert (found.isna() == expected.isna()).all(), column
+        assert (found - expected).abs().fillna(0).max() <= CLOSE[column], column
 
 
 def test_the_committed_rows_are_all_of_the_grid():
@@ -93,4 +103,4 @@ def test_the_committed_rows_are_all_of_the_grid():
         assert tuple(runs.columns) == work.experiment.COLUMNS
         there = {work.identity(row) for row in runs.to_dict("records")}
         assert there == {work.identity(c) for c in work.configurations.values()}
-        assert not (paths.RESULTS / "quick" / "runs" / f"{name}.provenance.yaml").exists()
+        assert not (base.RESULTS / "quick" / "runs" / f"{name}.provenance.yaml").exists()

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from lib import bench, paths
-from lib.errors import BadInput
-from lib.results import write_csv
-from lib.sweep.__main__ import choose_device
-from lib.sweep.provenance import describe
+from lib import base, bench
+from lib.base import BadInput
+from lib.companion.results import read_csv, write_csv
+from lib.companion.sweep.program import choose_device
+from lib.companion.sweep.provenance import describe
 
 
 def names() -> list[str]:
@@ -31,13 +31,15 @@ def main(words: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m lib.bench", description=__doc__)
     parser.add_argument("name", nargs="*", help=f"some of: {', '.join(names())} (default: all)")
     parser.add_argument("--device", default="auto", help="cpu, cuda, or auto: cuda if there is one")
-    parser.add_argument("--results", type=Path, default=paths.RESULTS, help="where results go (default: results/)")
+    parser.add_argument("--results", type=Path, default=base.RESULTS, help="where results go (default: results/)")
     asked = parser.parse_args(words)
     try:
         for name in asked.name or names():
             if name not in names():
                 raise BadInput(f"no benchmark {name!r}; there are: {', '.join(names())}")
             path = asked.results / "bench" / f"{name}.csv"
+            if path.exists():
+                read_csv(path, ("device",))  # a damaged file is refused before hours are spent on rows to go beside it
             table = measure(name, choose_device(asked.device, "bench"))
             write_csv(beside_others(table, path), path)
             print(f"{path.name}: {len(table)} rows on {table.device.iloc[0]}")
@@ -66,7 +68,7 @@ def beside_others(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     """New rows after those of other devices in the file; the same device's, or rows with other columns, go."""
     if not path.exists():
         return table
-    old = pd.read_csv(path)
+    old = read_csv(path, ("device",))
     others = old[~old.device.isin(table.device)] if list(old.columns) == list(table.columns) else old[:0]
     return pd.concat([others, table], ignore_index=True) if len(others) else table
 

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from lib.bench.timing import dense_step, in_turn, inference
 from lib.models.alexnet import alexnet
 from lib.models.lenet import lenet5
-from lib.pruners import plasticity
+from lib.pruners import gates
 
 COLUMNS = ("network", "implementation", "batch", "ms", "ratio_to_dense")
 NETWORKS = {  # where the paper's sparsification ends (tables 1 and 2), and the shape of an example
@@ -26,16 +26,16 @@ NETWORKS = {  # where the paper's sparsification ends (tables 1 and 2), and the 
 
 
 def run(device: str) -> list[dict]:
-    """One row a network, implementation and batch; inference is compared with dense inference."""
+    """Measure all and return a row a network, implementation and batch; inference is compared with dense inference."""
     rows = []
     for name, (build, ends, shape) in NETWORKS.items():
         torch.manual_seed(0)
         dense = build().to(device)
-        gated = plasticity.gated(dense)
-        small = plasticity.gated(dense, start=ends)
-        plasticity.set_k(small, plasticity.INFINITE)
-        hardened = plasticity.harden(small)
-        whole, left = (plasticity.sizes(plasticity.trace(model, shape))["flops"] for model in (gated, small))
+        gated = gates.gated(dense)
+        small = gates.gated(dense, start=ends)
+        gates.set_k(small, gates.INFINITE)
+        hardened = gates.harden(small)
+        whole, left = (gates.sizes(gates.trace(model, shape))["flops"] for model in (gated, small))
 
         def record(batch: int, times: dict[str, float], against: str, name: str = name) -> None:
             for key, ms in times.items():
@@ -57,15 +57,15 @@ def run(device: str) -> list[dict]:
 
 
 def gated_step(model: nn.Module, images: Tensor, labels: Tensor) -> Callable[[], None]:
-    """One training step in stage 2: ARM, the penalty, the update."""
+    """Make a function that takes one training step of stage 2: ARM, the penalty, the update."""
     optimizer = torch.optim.Adam(model.parameters(), 1e-3, fused=True)
     draw = torch.Generator().manual_seed(0)
-    lambdas = [1e-9] * len(plasticity.gates_of(model))
+    lambdas = [1e-9] * len(gates.gates_of(model))
 
     def call() -> None:
         optimizer.zero_grad(set_to_none=True)
-        plasticity.arm(model, lambda network: F.cross_entropy(network(images), labels), draw)
-        plasticity.penalty(model, lambdas).backward()
+        gates.arm(model, lambda network: F.cross_entropy(network(images), labels), draw)
+        gates.penalty(model, lambdas).backward()
         optimizer.step()
 
     return call

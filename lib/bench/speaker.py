@@ -9,37 +9,26 @@ dense one; what it saves here is bytes.
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from lib import pruners
 from lib.bench.timing import in_turn, inference
 from lib.data.speech.filterbank import BANDS
-from lib.evaluation.sizes import sizes
-from lib.models.bifpn import SelfTeacher
-from lib.models.speaker import NETWORKS
+from lib.models.bifpn import SelfTeacher, SelfTeacherEmbedding
+from lib.models.speaker_resnet import NETWORKS
+from lib.pruners.sizes import sizes
 
 COLUMNS = ("network", "form", "frames", "ms", "ratio_to_resnet34", "megabytes")
 LENGTHS = (300, 1000)  # frames of an utterance: 3 and 10 seconds
 
 
-class WithSelfTeacher(nn.Module):
-    """A student whose self-teacher was not taken away: the embedding is the teacher's."""
-
-    def __init__(self, student: nn.Module):
-        super().__init__()
-        self.student, self.teacher = student, SelfTeacher(student.channels)
-
-    def forward(self, features: Tensor) -> Tensor:
-        """[N, frames, bands] -> embedding [N, 256]."""
-        return self.teacher(self.student.maps(features))[1]
-
-
 def run(device: str) -> list[dict]:
-    """One row a network, form and length of the utterance; a batch is one utterance."""
+    """Time each network and form on each length of utterance, one row each; a batch is one utterance."""
     torch.manual_seed(0)
     networks: dict[tuple[str, str], nn.Module] = {(name, "dense"): build() for name, build in NETWORKS.items()}
     networks["resnet18", "two_four"] = pruned(NETWORKS["resnet18"]())
-    networks["resnet18 with self-teacher", "dense"] = WithSelfTeacher(NETWORKS["resnet18"]())
+    student = NETWORKS["resnet18"]()
+    networks["resnet18 with self-teacher", "dense"] = SelfTeacherEmbedding(student, SelfTeacher(student.channels))
     rows = []
     for frames in LENGTHS:
         features = torch.randn(1, frames, BANDS, device=device)
@@ -60,7 +49,7 @@ def run(device: str) -> list[dict]:
 
 
 def pruned(network: nn.Module) -> nn.Module:
-    """Two of every four weights removed where the pattern fits, as plain zeros: a mask would take time of its own."""
+    """Remove two of every four weights where the pattern fits, as plain zeros: a mask would take time of its own."""
     pruners.attach(network, pruners.two_four(network))
     pruners.detach(network)
     return network

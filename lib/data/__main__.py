@@ -15,13 +15,12 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from lib import paths
+from lib import base
+from lib.base import PART, BadInput
 from lib.data import sources
-from lib.errors import BadInput
-from lib.whole import PART
 
-LOCK = paths.ROOT / "data.dvc"
-COUNTED = ("_inputs", "observations", "_speakers")  # arrays with a row an example
+LOCK = base.ROOT / "data.dvc"
+COUNTED = ("_inputs", "observations", "_speakers", "characters")  # arrays with a row an example
 
 
 def contents(folder: Path, ignored: Iterable[str] = ()) -> list[str]:

@@ -8,7 +8,7 @@ import gymnasium as gym
 import mujoco
 import numpy as np
 
-from lib.errors import BadInput
+from lib.base import BadInput
 
 REFERENCES = {  # D4RL's v2 references: the mean return of a random and of an expert policy
     "HalfCheetah": (-280.178953, 12135.0),

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from lib.errors import BadInput
+from lib.base import BadInput
 
 SUFFIXES = (".jpeg", ".jpg", ".png")
 SIDE = 224  # of the square the network sees

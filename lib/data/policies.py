@@ -4,7 +4,7 @@ A policy is the actor of TD3: fully connected layers with ReLU between them and 
 .npz of float16 arrays W0 [out, in], b0 [out], W1, ... and of bound [a], float32.
 
 `lib/data/experts/ENVIRONMENT/` holds expert.npz, medium.npz, curve.csv (step, return: the evaluations in training) and
-card.yaml; `python -m lib.experts` makes them.
+card.yaml; `python -m lib.papers.offline_rl.experts` makes them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ import torch
 import yaml
 from torch.nn import functional as F
 
-from lib.errors import BadInput
-from lib.settings import build
-from lib.whole import whole
+from lib.base import BadInput, atomic, build
 
 EXPERTS = Path(__file__).with_name("experts")
 WHICH = ("expert", "medium")
@@ -65,7 +63,7 @@ def save(policy: Policy, path: Path) -> None:
     arrays = {"bound": policy.bound.astype(np.float32)}
     for i, (weight, bias) in enumerate(zip(policy.weights, policy.biases, strict=True)):
         arrays |= {f"W{i}": weight.astype(np.float16), f"b{i}": bias.astype(np.float16)}
-    with whole(path) as file:
+    with atomic(path) as file:
         np.savez_compressed(file, **arrays)
 
 
@@ -164,7 +162,7 @@ def experts(folder: Path = EXPERTS) -> dict[str, Card]:
     for place in sorted(path for path in folder.glob("*") if path.is_dir()):
         absent = [name for name in FILES if not (place / name).is_file()]
         if absent:
-            raise BadInput(f"{place} lacks {absent[0]}; python -m lib.experts {place.name} --keep")
+            raise BadInput(f"{place} lacks {absent[0]}; python -m lib.papers.offline_rl.experts {place.name} --keep")
         card = read_card(place / "card.yaml")
         if card.environment != place.name:
             raise BadInput(f"{place / 'card.yaml'} is of {card.environment}, not of {place.name}")

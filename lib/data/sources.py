@@ -15,7 +15,7 @@ import os
 import tarfile
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import BinaryIO
@@ -23,9 +23,8 @@ from typing import BinaryIO
 import numpy as np
 import pooch
 
-from lib import paths
-from lib.errors import BadInput
-from lib.whole import whole
+from lib import base
+from lib.base import BadInput, atomic
 
 REGISTRY = Path(__file__).with_name("registry.toml")
 VARIABLE = "COMPANION_DATA"
@@ -43,8 +42,8 @@ def download(address: str, file: BinaryIO) -> None:
 class Places:
     """Where things are read and written; the defaults are the project's own."""
 
-    data: Path = paths.DATA
-    downloads: Path = paths.DOWNLOADS
+    data: Path = base.DATA
+    downloads: Path = base.DOWNLOADS
     registry: Path = REGISTRY
     download: Callable[[str, BinaryIO], None] = download
 
@@ -68,6 +67,7 @@ class Source:
     arrays: Mapping[str, str]
     archive: str = ""
     archive_hash: str = ""
+    also: Mapping[str, str] = field(default_factory=dict)
 
     def remote(self) -> dict[str, list[str]]:
         """What is downloaded, {name below .downloads/: accepted checksums}: the archive, or else each file."""
@@ -77,7 +77,12 @@ class Source:
         """The files of the set that `folder` lacks; none if it holds them all, loose or as the archive."""
         if self.archive and (folder / self.archive).is_file():
             return []
-        return [name for name in self.files if not (folder / name).is_file()]
+        return [name for name in self.files if not self.place(name, folder).is_file()]
+
+    def place(self, name: str, folder: Path) -> Path:
+        """Find a file of the publisher below `folder`: under its name, or else under the other one it has."""
+        other = folder / self.also.get(name, name)
+        return folder / name if (folder / name).is_file() or not other.is_file() else other
 
 
 def registry(path: Path = REGISTRY) -> dict[str, Source]:
@@ -150,7 +155,7 @@ def read_files(source: Source, folder: Path) -> dict[str, bytes]:
 
     Loose files are taken before the archive. BadInput names the file that is altered, or missing in the archive.
     """
-    loose = {name: folder / name for name in source.files}
+    loose = {name: source.place(name, folder) for name in source.files}
     if all(path.is_file() for path in loose.values()):
         contents = {name: path.read_bytes() for name, path in loose.items()}
     else:
@@ -178,7 +183,7 @@ def fetch(source: Source, places: Places, tried: str) -> None:
             continue  # checked when it is read
         address = source.address + Path(name).name
         try:
-            with whole(target) as file:
+            with atomic(target) as file:
                 places.download(address, file)
                 check(f"what {address} sent", accepted, partial(open_digest, file), "nothing was kept")
         except OSError as error:
@@ -223,7 +228,7 @@ def prepare(name: str, read: Reader, places: Places = PROJECT) -> tuple[dict[str
     contents, origin = publisher_files(source, places)
     arrays = read(contents)
     for array in missing:
-        with whole(files[array]) as file:
+        with atomic(files[array]) as file:
             np.lib.format.write_array(file, np.ascontiguousarray(arrays[array]), version=(1, 0), allow_pickle=False)
             if array in known:
                 what = f"the conversion to {files[array]}"

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
+from lib.base import BadInput
 from lib.data import folder, sources
-from lib.errors import BadInput
 
 SEED = 0  # of the digits' split, the moons' noise and the moons' split
+TEST = 500  # examples of the digits and of the moons to test on
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,25 +98,36 @@ def digits() -> Dataset:
     return _split("digits", images, labels, stratify=labels)
 
 
-def moons() -> Dataset:
-    """Two interleaved half circles with normal noise of standard deviation 0.10: float32 [N, 2], 500 + 500 points.
+def moons(seed: int = SEED, test: int = TEST) -> Dataset:
+    """Two interleaved half circles with normal noise of standard deviation 0.10: float32 [N, 2], 500 + `test` points.
 
     Paper 4, section 6.1: 1,000 points, 500 picked at random to train on. It does not state the noise; 0.10 gives a
     plain network the accuracy printed there.
+
+    Args:
+        seed: of the points and of the split; `load` has those of SEED.
+        test: how many points to test on.
     """
     from sklearn.datasets import make_moons
 
-    points, labels = make_moons(1000, noise=0.10, random_state=SEED)
-    return _split("moons", points.astype(np.float32), labels)
+    points, labels = make_moons(500 + test, noise=0.10, random_state=seed)
+    return _split("moons", points.astype(np.float32), labels, test=test, seed=seed)
 
 
-def _split(name: str, inputs: np.ndarray, labels: np.ndarray, stratify: np.ndarray | None = None) -> Dataset:
-    """500 examples to test on, the rest to train on, picked by SEED."""
+def _split(
+    name: str,
+    inputs: np.ndarray,
+    labels: np.ndarray,
+    stratify: np.ndarray | None = None,
+    test: int = TEST,
+    seed: int = SEED,
+) -> Dataset:
+    """So many examples to test on, the rest to train on, picked by the seed."""
     from sklearn.model_selection import train_test_split
 
     labels = labels.astype(np.int64)
     train_inputs, test_inputs, train_labels, test_labels = train_test_split(
-        inputs, labels, test_size=500, random_state=SEED, stratify=stratify
+        inputs, labels, test_size=test, random_state=seed, stratify=stratify
     )
     return Dataset(name, train_inputs, train_labels, test_inputs, test_labels, int(labels.max()) + 1)
 

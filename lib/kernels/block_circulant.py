@@ -4,7 +4,7 @@ A matrix [out, in] is cut into blocks of B x B. In a block the weights of each w
 weight in row i and column j is the coefficient (i - j) mod B. Coefficients are kept as [out / B, in / B, B].
 
 Which weights of a block share a coefficient is a *table* [B, B] of the coefficient's number at each place. `circulant`
-is one table; others group the weights of a block otherwise (`lib.pruners.group_sparse`), and `expand` and `project`
+is one table; others group the weights of a block otherwise (`lib.pruners.groups`), and `expand` and `project`
 take any.
 
 A product with a circulant block is a convolution, so a Fourier transform over the block turns it into products of
@@ -22,13 +22,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lib.errors import BadInput
+from lib.base import BadInput
 
 
 def circulant(block: int) -> Tensor:
     """The table of a circulant block: (i - j) mod B in row i and column j, int64 [B, B]."""
-    if block < 1:
-        raise BadInput(f"block={block} must be at least 1")
+    if isinstance(block, bool) or not isinstance(block, int) or block < 1:
+        raise BadInput(f"block={block!r} must be a whole number, at least 1")
     places = torch.arange(block)
     return (places[:, None] - places) % block
 

@@ -15,7 +15,7 @@ import torch
 from scipy.special import xlogy
 from torch import Tensor
 
-from lib.errors import BadInput
+from lib.base import BadInput
 
 LARGEST = 127  # -128 is left out, so that the range is symmetric
 LEVELS = 128  # magnitudes that int8 tells apart, 0 to 127
@@ -33,16 +33,19 @@ def weight_scales(weight: Tensor) -> Tensor:
     return scale_of(weight.abs().amax(dim=tuple(range(1, weight.dim())), keepdim=True))
 
 
-def quantise(values: Tensor, scale: Tensor) -> Tensor:
+def quantise(values: Tensor, scale: Tensor | float) -> Tensor:
     """The nearest int8 codes, half to even, clipped to [-127, 127]. Zero is always code 0, so pruned weights stay so.
 
     Args:
         scale: step width; one number, or a tensor that broadcasts against the values.
 
     Raises:
-        BadInput: a value that is not finite, which has no code.
+        BadInput: a value that is not finite, which has no code, or a step that is not above 0.
     """
     _check_finite(values)
+    steps = torch.as_tensor(scale)
+    if not bool((torch.isfinite(steps) & (steps > 0)).all()):
+        raise BadInput(f"scale={float(steps.min()):g} to {float(steps.max()):g}: expected finite steps above 0")
     return (values / scale).round().clamp(-LARGEST, LARGEST).to(torch.int8)
 
 

@@ -18,8 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lib.errors import BadInput
-from lib.whole import whole
+from lib.base import BadInput, atomic
 
 MAGIC = b"sparse1\n"
 
@@ -81,16 +80,19 @@ def unpack(about: Mapping, content: bytes) -> Tensor:
 
 
 def save(state: Mapping[str, Tensor], path: Path) -> None:
-    """Write a state_dict, whole or not at all. Zeros of masked weights cost little; detach masks before."""
+    """Write a state_dict, whole or not at all. Zeros of masked weights cost little; detach masks before.
+
+    A zero has no sign here: where -0.0 stands, as a mask leaves it of a negative weight, 0.0 may come back.
+    """
     packed = {name: pack(tensor) for name, tensor in state.items()}
     header = json.dumps({name: about for name, (about, _) in packed.items()}).encode()
     body = MAGIC + len(header).to_bytes(8, "little") + header + b"".join(content for _, content in packed.values())
-    with whole(path) as file:
+    with atomic(path) as file:
         file.write(body + hashlib.sha256(body).digest())
 
 
 def load(path: Path) -> dict[str, Tensor]:
-    """Read what `save` wrote, exactly.
+    """Read what `save` wrote: the same numbers, exactly.
 
     Raises:
         BadInput: the file is of another kind, cut off, or altered.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lib.errors import BadInput
+from lib.base import BadInput
 from lib.kernels import int8
 
 
@@ -36,19 +36,26 @@ def int_linear(x: Tensor, weight: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Quantised:
-    """A weight [m, k] as int8 codes, in oneDNN's order on a CPU, and the step of each row [m]."""
+    """A weight [m, k] as int8 codes, in oneDNN's order on a CPU, the step of each row [m], and its columns k."""
 
     codes: Tensor
     steps: Tensor
+    columns: int
 
 
 def quantised(weight: Tensor) -> Quantised:
-    """A float weight [m, k] for `int8_linear`: max calibration, a step for each row (paper 2, section 5.1)."""
+    """A float weight [m, k] for `int8_linear`: max calibration, a step for each row (paper 2, section 5.1).
+
+    Raises:
+        BadInput: no matrix, one without a weight, or values that have no code.
+    """
+    if weight.dim() != 2 or not weight.numel() or not weight.is_floating_point():
+        raise BadInput(f"quantised needs a float weight [m, k], this one is {list(weight.shape)} of {weight.dtype}")
     steps = int8.weight_scales(weight.float())
     codes = int8.quantise(weight.float(), steps)
     if not weight.is_cuda:
         codes = torch.ops.onednn.qlinear_prepack(codes, None)
-    return Quantised(codes, steps.flatten())
+    return Quantised(codes, steps.flatten(), weight.shape[1])
 
 
 @torch.no_grad()
@@ -59,8 +66,10 @@ def int8_linear(x: Tensor, weight: Quantised) -> Tensor:
     of products fit into the 16 bits that processors without VNNI add them in.
 
     Raises:
-        BadInput: an activation that is not finite, which has no code.
+        BadInput: activations of another shape, or one that is not finite, which has no code.
     """
+    if x.dim() != 2 or x.shape[1] != weight.columns or not x.numel():
+        raise BadInput(f"int8_linear needs activations [n, {weight.columns}], these are {list(x.shape)}")
     low, high = x.aminmax()
     largest = torch.maximum(-low, high).float()
     if not torch.isfinite(largest):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from lib.errors import BadInput
+from lib.base import BadInput
 from lib.kernels.products import csr, csr_linear
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from lib.errors import BadInput
+from lib.base import BadInput
 from lib.kernels.packed import encode_mask, floor_bits
 
 FORMATS = ("dense", "coo", "csr", "bitmap", "two_four")

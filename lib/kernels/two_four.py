@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lib.errors import BadInput
+from lib.base import BadInput
 from lib.kernels.products import int_linear, padded
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int8)

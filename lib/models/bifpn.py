@@ -20,14 +20,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lib.errors import BadInput
-from lib.models.speaker import EMBEDDING, halved, statistics
+from lib.base import BadInput
+from lib.models.speaker_resnet import EMBEDDING, SpeakerResNet, halved, statistics
 
 READINGS = ("paper", "frskd")
 
 
 def separable(channels_in: int, channels: int) -> nn.Sequential:
-    """Conv2D-Conv2D-BN-ReLU of Table 2: a depth-wise 3 x 3 convolution, a point-wise one, batch norm, ReLU."""
+    """Build Conv2D-Conv2D-BN-ReLU of Table 2: depth-wise 3 x 3, point-wise convolution, batch norm, ReLU."""
     return nn.Sequential(
         nn.Conv2d(channels_in, channels_in, 3, padding=1, groups=channels_in, bias=False),
         nn.Conv2d(channels_in, channels, 1, bias=False),
@@ -37,12 +37,12 @@ def separable(channels_in: int, channels: int) -> nn.Sequential:
 
 
 def pointwise(channels_in: int, channels: int) -> nn.Sequential:
-    """A 1 x 1 convolution, batch norm, ReLU."""
+    """Build a 1 x 1 convolution, batch norm, ReLU."""
     return nn.Sequential(nn.Conv2d(channels_in, channels, 1, bias=False), nn.BatchNorm2d(channels), nn.ReLU())
 
 
 def resize(hidden: Tensor, like: Tensor, up: str = "bilinear") -> Tensor:
-    """To the bands and frames of the map a stage above or below: interpolated to grow, the maximum of 2 x 2 to shrink.
+    """Resize to the map a stage above or below: interpolate to grow, take the maximum of 2 x 2 to shrink.
 
     Odd numbers are rounded up as strides do: 75 frames become 38, and 38 become 75.
     """
@@ -54,7 +54,7 @@ def resize(hidden: Tensor, like: Tensor, up: str = "bilinear") -> Tensor:
 
 
 class Fusion(nn.Module):
-    """A convolution of the weighted sum of maps (equations 2-5); the first map gives the size.
+    """The weighted sum of maps is convolved (equations 2-5); the first map gives the size.
 
     Args:
         inputs: how many maps.
@@ -70,21 +70,21 @@ class Fusion(nn.Module):
         self.convolution = nn.Sequential(*(separable(channels, channels) for _ in range(depth)))
 
     def importance(self) -> Tensor:
-        """What each map counts. [inputs]"""
+        """Return the weight of each map; they sum to 1. [inputs]"""
         if self.reading == "paper":
             return self.weights.softmax(0)
         positive = self.weights.relu()
         return positive / (positive.sum() + 1e-6)
 
     def forward(self, *maps: Tensor) -> Tensor:
-        """Maps [N, C, h, w] of several sizes -> one of the first's size."""
+        """Fuse maps [N, C, h, w] of several sizes into one of the first's size."""
         up = "bilinear" if self.reading == "paper" else "nearest"
         resized = [resize(hidden, maps[0], up) for hidden in maps]
         return self.convolution(sum(weight * hidden for weight, hidden in zip(self.importance(), resized, strict=True)))
 
 
 class BiFPN(nn.Module):
-    """Maps of a network's stages -> as many refined ones, T1 to T4.
+    """The maps of a network's stages are refined into as many, T1 to T4.
 
     Args:
         channels: of the stages.
@@ -105,7 +105,7 @@ class BiFPN(nn.Module):
         self.up = nn.ModuleList(Fusion(2 if stage in (0, last) else 3, width, reading) for stage in range(last + 1))
 
     def forward(self, maps: Sequence[Tensor]) -> list[Tensor]:
-        """[N, channels, bands, frames] each -> [N, width, bands, frames] each."""
+        """Refine maps. [N, channels, bands, frames] each -> [N, width, bands, frames] each"""
         lateral = [layer(hidden) for layer, hidden in zip(self.lateral, maps, strict=True)]
         last = len(lateral) - 1
         path = {last: lateral[last]}
@@ -118,7 +118,7 @@ class BiFPN(nn.Module):
 
 
 class SelfTeacher(nn.Module):
-    """A `BiFPN` with a head like the student's: statistics of T4 and a 256-d embedding (undefined in the paper)."""
+    """A `BiFPN` gets a head like the student's: statistics of T4, a 256-d embedding (undefined in the paper)."""
 
     def __init__(self, channels: Sequence[int], width: int = 256, bands: int = 40, reading: str = "paper"):
         super().__init__()
@@ -126,6 +126,21 @@ class SelfTeacher(nn.Module):
         self.fc = nn.Linear(2 * width * halved(bands, len(channels) - 1), EMBEDDING)
 
     def forward(self, maps: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
-        """The student's maps -> the refined ones, and embeddings [N, 256]."""
+        """Return the refined ones of the student's maps, and embeddings [N, 256]."""
         refined = self.bifpn(maps)
         return refined, self.fc(statistics(refined[-1]))
+
+
+class SelfTeacherEmbedding(nn.Module):
+    """A student keeps its self-teacher, and the embedding is the self-teacher's.
+
+    It says how well the self-teacher does by itself; nobody would use it, because it is dropped after training.
+    """
+
+    def __init__(self, student: SpeakerResNet, teacher: SelfTeacher):
+        super().__init__()
+        self.student, self.teacher = student, teacher
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Embed features. [N, frames, bands] -> [N, 256]"""
+        return self.teacher(self.student.maps(features))[1]

@@ -17,7 +17,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from lib.errors import BadInput
+from lib.base import BadInput
 
 ACTIVATIONS = {"relu": partial(nn.ReLU, inplace=True), "tanh": nn.Tanh}  # in place: no fresh memory a layer
 M = TypeVar("M", bound=nn.Module)

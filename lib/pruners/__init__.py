@@ -5,39 +5,58 @@
     pruners.attach(model, masks)                             # stays zero through any optimizer
     small = pruners.sparse(model)                            # holds and multiplies only what is left
 
-Any score goes with any pattern, and a schedule says when and how much.
+Any score goes with any pattern, and a schedule says when and how much; all three meet in one loop:
+
+    pruner = pruners.Pruner(score=pruners.snip, pattern=pruners.unstructured, schedule=pruners.Once(0.95))
+    pruner.step(model, step, loss=loss, reward=reward)       # asks the schedule; scores; masks within today's; attaches
 """
 
 from lib.pruners.layers import LayerRule, Prunable, Scores, eligible, layer_rule, prunable
 from lib.pruners.masks import attach, attached, detach, empty_layers, report, sparsity, sparsity_per_run
 from lib.pruners.patterns import n_of_m, two_four, unstructured
-from lib.pruners.schedules import Gradual, Once, RewardAware
-from lib.pruners.scores import grasp, magnitude, random, snip
+from lib.pruners.pruner import Holder, Pruner
+from lib.pruners.registry import PATTERNS, SCHEDULES, SCORES, find, register
+from lib.pruners.schedules import Gradual, Iterative, Once, RewardAware, Schedule
+from lib.pruners.scores import grasp, magnitude, random, shuffled, snip, snip_shuffled
 from lib.pruners.sparse import sparse
+from lib.pruners.transposable import eligible_both_ways, transposable
 
 __all__ = [
+    "PATTERNS",
+    "SCHEDULES",
+    "SCORES",
     "Gradual",
+    "Holder",
+    "Iterative",
     "LayerRule",
     "Once",
     "Prunable",
+    "Pruner",
     "RewardAware",
+    "Schedule",
     "Scores",
     "attach",
     "attached",
     "detach",
     "eligible",
+    "eligible_both_ways",
     "empty_layers",
+    "find",
     "grasp",
     "layer_rule",
     "magnitude",
     "n_of_m",
     "prunable",
     "random",
+    "register",
     "report",
+    "shuffled",
     "snip",
+    "snip_shuffled",
     "sparse",
     "sparsity",
     "sparsity_per_run",
+    "transposable",
     "two_four",
     "unstructured",
 ]

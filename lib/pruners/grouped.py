@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from lib.kernels.block_circulant import expand, project
+from lib.pruners.layers import Prunable
+from lib.pruners.masks import beneath
 
 
 class Grouped(nn.Module):
@@ -33,3 +35,8 @@ class Grouped(nn.Module):
     def right_inverse(self, weight: Tensor) -> Tensor:
         """The coefficients whose weight is nearest in least squares."""
         return project(weight.movedim((2, 3), (0, 1)) if weight.dim() == 4 else weight, self.table, self.room)
+
+
+def grouped(layer: Prunable) -> Grouped | None:
+    """How the layer's weights share coefficients, None if they do not."""
+    return next((one for one in beneath(layer) if isinstance(one, Grouped)), None)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from lib.errors import BadInput
+from lib.base import BadInput
 from lib.models.mlp import StackedLinear
 
 

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from lib.errors import BadInput
-from lib.pruners.grouped import Grouped
+from lib.base import BadInput
 from lib.pruners.layers import Prunable, prunable, stacked_runs
 
 
@@ -34,8 +33,9 @@ class Masked(nn.Module):
 def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
     """Hold the weights where a mask is False at zero from now on; a second call replaces the masks it names.
 
-    A weight that a former mask removed and the new one keeps starts again from zero. Where weights share coefficients
-    (`group_sparse`) a mask must keep or remove whole groups, as `group_sparse.whole_groups` does.
+    A weight that a former mask removed and the new one keeps starts again from zero. A mask composes with another
+    parametrization of the weight that can be inverted, such as groups of weights that share a coefficient: it acts on
+    what that computes. Such a mask must keep or remove whole groups.
 
     Optimizers made before stay valid: the parameter object does not change. In `state_dict()` a masked weight "w"
     becomes "parametrizations.w.original" and "parametrizations.w.0.mask".
@@ -45,7 +45,7 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
 
     Raises:
         BadInput: a name that is no prunable parameter, a wrong shape, a mask that is not boolean or cuts a group, or a
-            layer with a parametrization of another kind.
+            layer with a parametrization that cannot be inverted.
     """
     layers = {layer.name: layer for layer in prunable(model)}
     for name, mask in masks.items():  # all are checked before one is attached
@@ -56,10 +56,11 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
             raise BadInput(f"mask {name!r} is {mask.dtype}, expected torch.bool (True = kept)")
         if tuple(mask.shape) != expected:
             raise BadInput(f"mask {name!r} has shape {tuple(mask.shape)}, its parameter {expected}")
-        if (own := grouped(layers[name])) is not None:
-            numbers = mask.float()
-            if not torch.equal(own(own.right_inverse(numbers)), numbers):
-                raise BadInput(f"mask {name!r} cuts groups of weights that share a coefficient: use whole_groups")
+        if not beneath(layers[name]):
+            continue
+        numbers = mask.float()
+        if not torch.equal(weight_of(layers[name], original_of(layers[name], numbers)), numbers):
+            raise BadInput(f"mask {name!r} cuts groups of weights that share a coefficient: keep or remove whole ones")
     for name, mask in masks.items():
         layer = layers[name]
         mask = mask.detach().to(layer.weight.device).clone()
@@ -68,9 +69,8 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
             masked.mask.copy_(mask)  # in place: a recorded CUDA graph reads it where it is
         else:
             parametrize.register_parametrization(layer.module, "weight", Masked(mask))
-        own = grouped(layer)
         with torch.no_grad():
-            original(layer).copy_(weight if own is None else own.right_inverse(weight))
+            original(layer).copy_(original_of(layer, weight))
 
 
 def attached(model: nn.Module) -> dict[str, Tensor]:
@@ -79,47 +79,79 @@ def attached(model: nn.Module) -> dict[str, Tensor]:
 
 
 def detach(model: nn.Module) -> None:
-    """Bake masks and groups in: weights become plain parameters again, removed ones are zero but free to train."""
+    """Bake masks and what they compose with in: weights become plain parameters again, removed ones free to train."""
     for layer in prunable(model):
-        if _own(layer) != (None, None):
+        if _masked(layer) is not None or beneath(layer):
             # torch deletes the mask's `weight` from the layer's class, which deep copies of the layer share
             shared = type(layer.module)
             layer.module.__class__ = type(shared.__name__, shared.__bases__, dict(vars(shared)))
             parametrize.remove_parametrizations(layer.module, "weight", leave_parametrized=True)
 
 
+def _chain(layer: Prunable) -> list[nn.Module]:
+    """The parametrizations of a layer's weight, a mask last; each of the others can be inverted.
+
+    Raises:
+        BadInput: one of them cannot, or makes several parameters of one weight.
+    """
+    if not parametrize.is_parametrized(layer.module, "weight"):
+        return []
+    chain = list(layer.module.parametrizations.weight)
+    masked = chain[-1:] if isinstance(chain[-1], Masked) else []
+    others = chain[: len(chain) - len(masked)]
+    invertible = all(hasattr(one, "right_inverse") for one in others)
+    if not invertible or not hasattr(layer.module.parametrizations.weight, "original"):
+        raise BadInput(
+            f"{layer.name} already has a parametrization of another kind, {type(others[0]).__name__}: remove it before "
+            "pruning, or give it a right_inverse to one tensor"
+        )
+    return chain
+
+
 def _masked(layer: Prunable) -> Masked | None:
-    return _own(layer)[1]
+    return next((one for one in _chain(layer) if isinstance(one, Masked)), None)
 
 
-def _own(layer: Prunable) -> tuple[Grouped | None, Masked | None]:
-    """The layer's parametrizations: groups of weights, then a mask on what they expand to; either may be missing."""
-    chain = list(layer.module.parametrizations.weight) if parametrize.is_parametrized(layer.module, "weight") else []
-    grouped = chain.pop(0) if chain and isinstance(chain[0], Grouped) else None
-    masked = chain.pop(0) if chain and isinstance(chain[0], Masked) else None
-    if chain:
-        raise BadInput(f"{layer.name} already has a parametrization of another kind: remove it before pruning")
-    return grouped, masked
+def beneath(layer: Prunable) -> list[nn.Module]:
+    """The parametrizations that a mask on the layer's weight acts on, in the order in which they are computed."""
+    return [one for one in _chain(layer) if not isinstance(one, Masked)]
 
 
 def original(layer: Prunable) -> nn.Parameter:
     """The trained parameter behind a layer's weight, whether a mask is attached or not; of groups the coefficients.
 
     Raises:
-        BadInput: the layer has a parametrization of another kind.
+        BadInput: the layer has a parametrization that cannot be inverted.
     """
-    return layer.module.weight if _own(layer) == (None, None) else layer.module.parametrizations.weight.original
+    return layer.module.parametrizations.weight.original if _chain(layer) else layer.module.weight
 
 
-def grouped(layer: Prunable) -> Grouped | None:
-    """How the layer's weights share coefficients, None if they do not."""
-    return _own(layer)[0]
+def original_of(layer: Prunable, weight: Tensor) -> Tensor:
+    """What the trained parameter would be for such a weight, masks aside."""
+    for one in reversed(beneath(layer)):
+        weight = one.right_inverse(weight)
+    return weight
+
+
+def weight_of(layer: Prunable, values: Tensor) -> Tensor:
+    """What the weight would be if the trained parameter had these values, masks aside."""
+    for one in beneath(layer):
+        values = one(values)
+    return values
 
 
 def spread(layer: Prunable, values: Tensor) -> Tensor:
-    """Values of the trained parameter, such as its gradient, at each place of the weight."""
-    own = grouped(layer)
-    return values if own is None else own(values)
+    """Values of the trained parameter, such as its gradient, at each place of the weight.
+
+    Raises:
+        BadInput: a weight is no copy of one number of the parameter, so that a value of the parameter has no place.
+    """
+    if not beneath(layer):
+        return values
+    placed = weight_of(layer, values)
+    if not torch.equal(weight_of(layer, torch.ones_like(values)), torch.ones_like(placed)):
+        raise BadInput(f"{layer.name}: a score by gradients needs weights that are trained numbers or copies of them")
+    return placed
 
 
 def sparsity(model: nn.Module) -> float:

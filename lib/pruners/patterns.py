@@ -1,6 +1,7 @@
 """Patterns: which weights may go together. Pure functions from scores to masks (True = kept).
 
-`two_four` is score and pattern of the 2:4 workflow in one.
+Every pattern has an argument `within`, masks as they are: what they have removed goes before anything else, so that a
+network which is pruned further loses more and gets nothing back. `two_four` is score and pattern of the 2:4 workflow.
 """
 
 from __future__ import annotations
@@ -12,15 +13,19 @@ from numbers import Real
 import torch
 from torch import Tensor, nn
 
-from lib.errors import BadInput
-from lib.pruners.layers import as_matrix, eligible, from_matrix
+from lib.base import BadInput
+from lib.pruners.layers import Scores, as_matrix, eligible, from_matrix
 from lib.pruners.scores import magnitude
 
 SCOPES = ("layer", "network", "global")
 
 
 def unstructured(
-    scores: Mapping[str, Tensor], sparsity: float | Sequence[float], scope: str = "network", floor: float = 0.0
+    scores: Mapping[str, Tensor],
+    sparsity: float | Sequence[float],
+    scope: str = "network",
+    floor: float = 0.0,
+    within: Mapping[str, Tensor] | None = None,
 ) -> dict[str, Tensor]:
     """Remove the lowest scores one by one.
 
@@ -32,6 +37,7 @@ def unstructured(
         sparsity: share to remove, in [0, 1); of a stack one number, or one a run.
         scope: what is ranked together: each "layer" (weight tensor) by itself, all of one "network", or "global".
         floor: share of its weights, rounded up, that each layer keeps whatever its rank; others go in their place.
+        within: {parameter name: mask}; what these have removed goes first. Names that it lacks have lost nothing yet.
 
     Raises:
         BadInput: a setting out of its range, scores that cannot be ranked, a floor that leaves too little to remove.
@@ -41,6 +47,7 @@ def unstructured(
     if not 0 <= floor <= 1:
         raise BadInput(f"floor={floor} is not in [0, 1]")
     shares = per_run(sparsity, scores)
+    scores = _remaining(scores, within)
     masks: dict[str, Tensor] = {}
     for names in _pools(scores, scope):
         pool = torch.cat([_protected(scores[name].reshape(len(shares), -1), floor) for name in names], dim=1)
@@ -56,20 +63,34 @@ def unstructured(
     return {name: masks[name] for name in scores}
 
 
-def n_of_m(scores: Mapping[str, Tensor], n: int = 2, m: int = 4) -> dict[str, Tensor]:
+def n_of_m(
+    scores: Mapping[str, Tensor],
+    n: int = 2,
+    m: int = 4,
+    sparsity: float | None = None,
+    within: Mapping[str, Tensor] | None = None,
+) -> dict[str, Tensor]:
     """Keep the n highest scores of every m consecutive ones along the reduction axis (paper 2, section 3.1; 2:4).
 
     Consecutive means next to each other in the layer's matrix product: inputs of a Linear, input channels of a
     Conv2d (`as_matrix`). Among equal scores those that come first are kept.
 
+    Args:
+        scores: {parameter name: tensor} of layers that are not stacked.
+        sparsity: what a schedule asks for. The pattern has only one, 1 - n / m, which this must be if it is given.
+        within: {parameter name: mask}; what these have removed stays removed, so that fewer than n may be left.
+
     Raises:
-        BadInput: a layer whose inner dimension m does not divide. `layer_rule` names the layers that fit.
+        BadInput: a layer whose inner dimension m does not divide. `layer_rule` names the layers that fit. Another
+            sparsity than the pattern's.
     """
     if not 0 < n < m:
         raise BadInput(f"n_of_m({n}, {m}): n must be at least 1 and smaller than m")
-    _check(scores)
+    if sparsity is not None and sparsity != 1 - n / m:
+        raise BadInput(f"sparsity={sparsity}: {n} of {m} leaves {n / m:g}, so its sparsity is {1 - n / m:g}")
+    check(scores)
     masks = {}
-    for name, score in scores.items():
+    for name, score in _remaining(scores, within).items():
         matrix = as_matrix(score)
         rows, inner = matrix.shape
         if inner % m:
@@ -77,7 +98,7 @@ def n_of_m(scores: Mapping[str, Tensor], n: int = 2, m: int = 4) -> dict[str, Te
         groups = matrix.reshape(rows, inner // m, m)
         first = groups.argsort(dim=-1, descending=True, stable=True)[..., :n]
         kept = torch.zeros_like(groups, dtype=torch.bool).scatter_(-1, first, True)
-        masks[name] = from_matrix(kept.reshape(rows, inner), score.shape).contiguous()
+        masks[name] = from_matrix(kept.reshape(rows, inner), score.shape).contiguous() & (score > -torch.inf)
     return masks
 
 
@@ -92,6 +113,18 @@ def two_four(model: nn.Module) -> dict[str, Tensor]:
     return n_of_m(magnitude(model).only(eligible(model)), 2, 4)
 
 
+def _remaining(scores: Mapping[str, Tensor], within: Mapping[str, Tensor] | None) -> Mapping[str, Tensor]:
+    """The scores, of what is gone already minus infinity: below all others, which are finite."""
+    if not within:
+        return scores
+    left = {}
+    for name, score in scores.items():
+        if (mask := within.get(name)) is not None and mask.shape != score.shape:
+            raise BadInput(f"within: mask {name!r} has shape {list(mask.shape)}, its scores {list(score.shape)}")
+        left[name] = score if mask is None else score.masked_fill(~mask, -torch.inf)
+    return Scores(left, scores.layers) if isinstance(scores, Scores) else left
+
+
 def _pools(scores: Mapping[str, Tensor], scope: str) -> list[list[str]]:
     """The names that are ranked together."""
     layers = getattr(scores, "layers", {})
@@ -104,7 +137,7 @@ def _pools(scores: Mapping[str, Tensor], scope: str) -> list[list[str]]:
 
 def per_run(sparsity: float | Sequence[float], scores: Mapping[str, Tensor]) -> list[float]:
     """The sparsity of each run; of one network as of a stack of one."""
-    runs = _check(scores)
+    runs = check(scores)
     shares = [sparsity] * (runs or 1) if isinstance(sparsity, Real) else list(sparsity)
     if len(shares) != (runs or 1):
         raise BadInput(f"{len(shares)} sparsities for {runs or 1} runs: give one number, or one a run")
@@ -121,7 +154,7 @@ def _protected(scores: Tensor, floor: float) -> Tensor:
     return scores.scatter(1, scores.argsort(dim=1, stable=True)[:, count - least :], torch.inf)
 
 
-def _check(scores: Mapping[str, Tensor]) -> int | None:
+def check(scores: Mapping[str, Tensor]) -> int | None:
     """How many runs the scores are of; None: of one network."""
     if not scores:
         raise BadInput("no scores: at least one parameter is needed")

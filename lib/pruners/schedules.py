@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from lib.errors import BadInput
+from lib.base import BadInput
 
 REFERENCES = ("record", "every_step", "pruning")
+
+
+class Schedule(Protocol):
+    """What every schedule can be asked."""
+
+    def target(self, step: int, reward: float | None = None) -> float:
+        """The share of weights to have removed at this step."""
+        ...
 
 
 def _check_sparsity(name: str, value: float) -> None:
@@ -28,6 +37,31 @@ class Once:
     def target(self, step: int, reward: float | None = None) -> float:
         """Share of weights to have removed at this step."""
         return self.sparsity if step >= self.at else 0.0
+
+
+@dataclass(frozen=True)
+class Iterative:
+    """In several rounds from step 0 on, one a step, each of which removes the same share of what is left.
+
+    What is scored anew between two rounds can still be spared (paper 1, section 4: "number of pruning iterations").
+
+    Attributes:
+        sparsity: reached with the last round.
+        rounds: how many; one is `Once` at step 0.
+    """
+
+    sparsity: float
+    rounds: int
+
+    def __post_init__(self):
+        _check_sparsity("sparsity", self.sparsity)
+        if self.rounds < 1:
+            raise BadInput(f"rounds={self.rounds} must be at least 1")
+
+    def target(self, step: int, reward: float | None = None) -> float:
+        """Share of weights to have removed at this step, which is the round, counted from 0."""
+        done = step + 1
+        return self.sparsity if done >= self.rounds else 1 - (1 - self.sparsity) ** (done / self.rounds)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from numbers import Integral
 import torch
 from torch import Tensor, nn
 
-from lib.errors import BadInput
+from lib.base import BadInput
 from lib.pruners.layers import Prunable, Scores, prunable, stacked_runs
 from lib.pruners.masks import original, spread
 
@@ -29,16 +29,46 @@ def random(model: nn.Module, seed: int | Sequence[int]) -> Scores:
     """
     layers = {layer.name: layer for layer in prunable(model)}
     runs = stacked_runs(layers.values())
-    seeds = [seed] if isinstance(seed, Integral) else list(seed)
-    if len(seeds) != (runs or 1):
-        raise BadInput(f"{len(seeds)} seeds for {runs or 1} runs: give each run its own")
-    draws = [torch.Generator().manual_seed(seed) for seed in seeds]
+    draws = [torch.Generator().manual_seed(one) for one in _seeds(seed, runs)]
     tensors = {}
     for name, layer in layers.items():
         shape = layer.weight.shape if runs is None else layer.weight.shape[1:]
         drawn = torch.stack([torch.rand(shape, generator=draw) for draw in draws])
         tensors[name] = drawn.reshape(layer.weight.shape).to(layer.weight.device)
     return Scores(tensors, layers)
+
+
+def shuffled(scores: Scores, seed: int | Sequence[int]) -> Scores:
+    """The same scores in another order within each layer: a control that keeps each layer's share and nothing else.
+
+    Frankle et al. (2021, "Pruning neural networks at initialization: why are we missing the mark?") found that image
+    networks lose nothing when SNIP's mask is shuffled within each layer, so that its choice of single weights is idle.
+
+    Args:
+        scores: of a network or of a stack.
+        seed: of a stack one a run; a run's order is that of a single network with its seed.
+    """
+    runs = stacked_runs(scores.layers.values())
+    draws = [torch.Generator().manual_seed(one) for one in _seeds(seed, runs)]
+    tensors = {}
+    for name, score in scores.items():
+        rows = score.reshape(len(draws), -1)
+        orders = torch.stack([torch.randperm(rows.shape[1], generator=draw) for draw in draws]).to(rows.device)
+        tensors[name] = rows.gather(1, orders).reshape(score.shape)
+    return Scores(tensors, scores.layers)
+
+
+def snip_shuffled(model: nn.Module, loss: Loss | Sequence[Loss], seed: int | Sequence[int]) -> Scores:
+    """SNIP's scores in another order within each layer, see `snip` and `shuffled`."""
+    return shuffled(snip(model, loss), seed)
+
+
+def _seeds(seed: int | Sequence[int], runs: int | None) -> list[int]:
+    """One seed a run, of a single network one."""
+    seeds = [seed] if isinstance(seed, Integral) else list(seed)
+    if len(seeds) != (runs or 1):
+        raise BadInput(f"{len(seeds)} seeds for {runs or 1} runs: give each run its own")
+    return seeds
 
 
 def snip(model: nn.Module, loss: Loss | Sequence[Loss]) -> Scores:

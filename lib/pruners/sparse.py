@@ -7,7 +7,7 @@ import copy
 import torch
 from torch import nn
 
-from lib.errors import BadInput
+from lib.base import BadInput
 from lib.kernels.sparse_linear import SparseLinear
 from lib.pruners.layers import prunable
 from lib.pruners.masks import attached

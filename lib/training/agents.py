@@ -17,21 +17,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lib.base import BadInput
 from lib.data.offline_rl.bundle import Bundle
-from lib.errors import BadInput
+from lib.pruners import prunable
 from lib.training import precision
-from lib.training.kept import KeptAdam
+from lib.training.masked_adam import MaskedAdam
 from lib.training.supervised import seed_of
 
-INITIAL, SCORING, TRAINING, ACTING = range(4)  # what a run's random numbers are for: each has a stream of its own
+# what a run's random numbers are for: each has a stream of its own
+INITIAL, SCORING, TRAINING, ACTING, SHUFFLING = range(5)
 Policy = Callable[[np.ndarray], np.ndarray]
 
 
 class AgentSettings(Protocol):
-    """What the settings of every agent have."""
+    """What the settings of every agent have; `normalise` is for who prunes and trains it, see `normalised`."""
 
     batch: int
     learning_rate: float
+    normalise: bool
     precision: str
 
 
@@ -91,6 +94,19 @@ class Scale(NamedTuple):
     def policy(self, policy: Policy) -> Policy:
         """What has learned from scaled observations, asked with observations as they are."""
         return lambda seen: policy(self(torch.from_numpy(seen).to(self.mean.device)).cpu().numpy())
+
+
+def normalised(data: Transitions, settings: AgentSettings) -> tuple[Transitions, Callable[[Policy], Policy]]:
+    """Scale the data once, before anything is scored or trained, if an agent's settings ask for it (`normalise`).
+
+    Returns:
+        What is to be pruned and trained on, and what makes of the agent's policy one that is asked with observations as
+        they are.
+    """
+    if not settings.normalise:
+        return data, lambda policy: policy
+    scale = Scale.of(data.observations)
+    return scale.data(data), scale.policy
 
 
 class Draws:
@@ -168,18 +184,29 @@ class Agent(ABC):
         """Make what is derived from the networks as they are now: the optimizers here, targets in subclasses."""
         self.parameters = {name: list(objective.trained.parameters()) for name, objective in self.objectives.items()}
         self.optimizers = {
-            name: KeptAdam(parameters, self.masks, self.settings.learning_rate, self.device.type == "cuda")
+            name: MaskedAdam(parameters, self.masks, self.settings.learning_rate, self.device.type == "cuda")
             for name, parameters in self.parameters.items()
         }
 
-    def keep(self, masks: Mapping[nn.Parameter, Tensor]) -> None:
+    def attached(self) -> dict[str, Tensor]:
+        """The masks of the weights that were pruned, {parameter name in `networks`: bool tensor}."""
+        layers = prunable(self.networks)
+        return {layer.name: self.masks[layer.module.weight] for layer in layers if layer.module.weight in self.masks}
+
+    def attach(self, masks: Mapping[str, Tensor]) -> None:
         """Set the weights where a mask is False to zero, for good, and start anew.
 
-        Masks that never change need not be attached: the optimizers know the kept weights alone.
+        So an agent holds its masks by itself (`pruners.Holder`). They are for all of the training, so they need not be
+        multiplied with the weights each time, as those of `pruners.attach` are: the optimizers know the kept weights
+        alone (`MaskedAdam`), and what nothing moves stays at zero.
+
+        Args:
+            masks: {parameter name in `networks`: bool tensor, True = kept}; masks of other weights stay.
         """
-        self.masks = dict(masks)
+        weights = {layer.name: layer.module.weight for layer in prunable(self.networks)}
+        self.masks = {**self.masks, **{weights[name]: mask for name, mask in masks.items()}}
         with torch.no_grad():
-            for weight, mask in masks.items():
+            for weight, mask in self.masks.items():
                 weight.mul_(mask)
         self.start()
 

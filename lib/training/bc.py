@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lib.models.mlp import MLP, Bounded, generators
 from lib.models.vae import VAE
-from lib.training.agents import ACTING, INITIAL, Agent, Draws, Objective, Policy, Scale, Transitions, check
+from lib.training.agents import ACTING, INITIAL, Agent, Draws, Objective, Policy, Transitions, check
 from lib.training.supervised import seed_of
 
 
@@ -25,6 +25,9 @@ class BCSettings:
         latent_limit: acting draws the latent from a standard normal within this limit.
         ranked: "apart": encoder and decoder are ranked each by itself (Algorithm 1); "together": the VAE is ranked as
             one network, as in the authors' kind of code.
+        normalise: learn from observations scaled by the data's mean and standard deviation, and act on such, see
+            `agents.normalised`. The first author's public code scales all data before anything is scored or trained
+            (SaminYeasar/Offline-Reinforcement-Learning-Algorithms, `replay_buffer.normalize_states()` in main.py).
         precision: "float32", or "bfloat16" for autocast.
     """
 
@@ -33,6 +36,7 @@ class BCSettings:
     learning_rate: float = 1e-3
     latent_limit: float = 0.25
     ranked: str = "apart"
+    normalise: bool = True
     precision: str = "float32"
 
     def __post_init__(self):
@@ -96,7 +100,7 @@ class PlainBCSettings:
         hidden: neurons of the hidden layers.
         batch: transitions a step.
         learning_rate: of Adam.
-        normalise: scale the observations by the data's mean and standard deviation.
+        normalise: learn from scaled observations, as in `BCSettings`.
         precision: "float32", or "bfloat16" for autocast.
     """
 
@@ -116,38 +120,32 @@ class PlainBC(Agent):
     Networks: actor.
 
     Args:
-        data: whose observations are scaled to mean 0 and standard deviation 1.
-        bound, seeds: as in `BC`.
+        observations, bound, seeds: as in `BC`.
     """
 
     def __init__(
         self,
-        data: Transitions,
+        observations: int,
         bound: Sequence[float],
         seeds: Sequence[int],
         settings: PlainBCSettings = PlainBCSettings(),
+        device: str = "cpu",
     ):
         bound = torch.as_tensor(bound, dtype=torch.float32)
-        widths = (data.observations.shape[1], *settings.hidden, len(bound))
+        widths = (observations, *settings.hidden, len(bound))
         actor = MLP(widths, generators([seed_of(seed, INITIAL) for seed in seeds]), output=Bounded(bound))
-        networks = nn.ModuleDict({"actor": actor}).to(data.observations.device)
-        self.scale = Scale.of(data.observations)
+        networks = nn.ModuleDict({"actor": actor}).to(device)
         super().__init__(networks, seeds, settings, {"actor": Objective(self.loss, networks, networks)})
 
     def noise_shapes(self, batch: int) -> list[tuple[int, ...]]:
         """None: its loss needs no noise."""
         return []
 
-    def scaled(self, observations: Tensor) -> Tensor:
-        """Observations as the network takes them."""
-        return self.scale(observations) if self.settings.normalise else observations
-
     def loss(self, batch: Transitions, noise: list[Tensor]) -> Tensor:
         """Mean squared error of the actions, [run]."""
-        found = self.networks["actor"](self.scaled(batch.observations))
+        found = self.networks["actor"](batch.observations)
         return (found - batch.actions).square().mean((1, 2))
 
     def policy(self, step: int) -> Policy:
         """The network itself; see `Agent.policy`."""
-        actor = self.snapshot()["actor"]
-        return self.acting(lambda observations: actor(self.scaled(observations)))
+        return self.acting(self.snapshot()["actor"])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from lib.errors import BadInput
+from lib.base import BadInput
 from lib.models.mlp import MLP, Bounded, generators
 from lib.models.vae import VAE
 from lib.training.agents import ACTING, INITIAL, Agent, Draws, Objective, Policy, Transitions, check
@@ -38,6 +38,7 @@ class BCQSettings:
             and stay equal for ever.
         ranked: "apart": the VAE's encoder and decoder are ranked each by itself (Algorithm 1); "together": as one
             network (public code).
+        normalise: learn from scaled observations, as in `bc.BCSettings`.
         precision: "float32", or "bfloat16" for autocast.
     """
 
@@ -54,6 +55,7 @@ class BCQSettings:
     latent_limit: float = 0.5
     twins: str = "own"
     ranked: str = "apart"
+    normalise: bool = True
     precision: str = "float32"
 
     def __post_init__(self):

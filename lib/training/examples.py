@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from lib.base import BadInput
 from lib.data.folder import Images
-from lib.errors import BadInput
 
 AUGMENTS = ("none", "crop_flip", "resized_crop_flip")
 # Mean and standard deviation of ImageNet's channels, 0 to 255, that everyone uses.

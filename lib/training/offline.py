@@ -5,25 +5,26 @@ A run is a seed, a pruner and a sparsity; the agents are in `bc` and `bcq`.
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from tqdm import tqdm
 
 from lib import pruners
-from lib.errors import BadInput
+from lib.base import BadInput
 from lib.pruners.patterns import SCOPES
-from lib.training.agents import SCORING, TRAINING, Agent, Draws, Objective, Policy, Transitions, draw_batch
+from lib.training.agents import SCORING, SHUFFLING, TRAINING, Agent, Draws, Objective, Policy, Transitions, draw_batch
+from lib.training.checkpoints import Session
 from lib.training.graphs import Graphed
-from lib.training.sessions import Session
 from lib.training.supervised import seed_of
 
-PRUNERS = ("dense", "snip", "grasp", "random", "magnitude")
 LOG = logging.getLogger(__name__)
 
 
@@ -32,7 +33,7 @@ class Run:
     """One run of a stack.
 
     Attributes:
-        pruner: which score decides what is removed before training; "dense": nothing is.
+        pruner: which score of `pruners.SCORES` decides what is removed before training; "dense": nothing is.
         sparsity: share of weights to remove from each network.
         rounds: in how many steps they go, each scored anew (at other batches) without the weights that went before.
             Every round removes the same share of what is left.
@@ -44,8 +45,8 @@ class Run:
     rounds: int = 1
 
     def __post_init__(self):
-        if self.pruner not in PRUNERS:
-            raise BadInput(f"pruner {self.pruner!r}: known are {', '.join(PRUNERS)}")
+        if self.pruner not in (known := ("dense", *pruners.SCORES)):
+            raise BadInput(f"pruner {self.pruner!r}: known are {', '.join(known)}")
         if not 0 <= self.sparsity < 1:
             raise BadInput(f"sparsity={self.sparsity} is not in [0, 1)")
         if self.pruner == "dense" and self.sparsity:
@@ -53,9 +54,9 @@ class Run:
         if self.rounds < 1:
             raise BadInput(f"rounds={self.rounds} must be at least 1")
 
-    def after(self, rounds: int) -> float:
-        """The sparsity after so many rounds."""
-        return self.sparsity if rounds >= self.rounds else 1 - (1 - self.sparsity) ** (rounds / self.rounds)
+    def schedule(self) -> pruners.Schedule:
+        """When its weights go: all at step 0, or in rounds from step 0 on; the first update comes after them."""
+        return pruners.Once(self.sparsity) if self.rounds == 1 else pruners.Iterative(self.sparsity, self.rounds)
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ class Pruning:
     """How the scores before training are made and ranked (paper 1, section 4 and Algorithm 1).
 
     Attributes:
-        snip_batch, grasp_batch: transitions a batch.
+        snip_batch: transitions a batch, for every score that asks the data but GraSP.
+        grasp_batch: those for GraSP.
         batches: how many batches; their mean loss is scored.
         scope: what is ranked together, see `pruners.unstructured`.
         floor: share of its weights that each layer keeps at least.
@@ -83,17 +85,17 @@ class Pruning:
             raise BadInput(f"pruning: scope={self.scope!r}, floor={self.floor}: expected {known}, and a share below 1")
 
 
-class Along(Protocol):
-    """What else happens to an agent while it learns, such as pruning; kept with the training."""
+class Callback(Protocol):
+    """What else happens to an agent after each update, such as pruning; its state is saved with the training."""
 
     def step(self, step: int) -> None:
-        """After each update."""
+        """Do what is due after this update."""
 
     def identity(self) -> dict:
-        """What must be the same when a training goes on."""
+        """Give what must be the same when a training goes on."""
 
     def state_dict(self) -> dict:
-        """What to keep of it."""
+        """Give what must be saved."""
 
     def load_state_dict(self, content: dict) -> None:
         """Go on from that."""
@@ -102,8 +104,8 @@ class Along(Protocol):
 class Progress:
     """What a training consists of besides the agent's modules: optimizers, steps, losses since the last row."""
 
-    def __init__(self, agent: Agent, along: Along | None = None):
-        self.agent, self.along, self.step = agent, along, 0
+    def __init__(self, agent: Agent, callback: Callback | None = None):
+        self.agent, self.callback, self.step = agent, callback, 0
         self.totals: dict[str, Tensor] = {}
 
     def add(self, losses: Mapping[str, Tensor]) -> None:
@@ -114,8 +116,8 @@ class Progress:
     def state_dict(self) -> dict:
         """All of it, for a file."""
         optimizers = {name: optimizer.state_dict() for name, optimizer in self.agent.optimizers.items()}
-        along = {} if self.along is None else {"along": self.along.state_dict()}
-        return {"optimizers": optimizers, "step": self.step, "totals": self.totals} | along
+        more = {} if self.callback is None else {"callback": self.callback.state_dict()}
+        return {"optimizers": optimizers, "step": self.step, "totals": self.totals} | more
 
     def load_state_dict(self, content: dict) -> None:
         """Go on from that."""
@@ -123,8 +125,8 @@ class Progress:
             optimizer.load_state_dict(content["optimizers"][name])
         self.step = content["step"]
         self.totals = {name: total.to(self.agent.device) for name, total in content["totals"].items()}
-        if self.along is not None:
-            self.along.load_state_dict(content["along"])
+        if self.callback is not None:
+            self.callback.load_state_dict(content["callback"])
 
 
 def prune(agent: Agent, data: Transitions, runs: Sequence[Run], settings: Pruning = Pruning()) -> None:
@@ -135,38 +137,64 @@ def prune(agent: Agent, data: Transitions, runs: Sequence[Run], settings: Prunin
     line.
     """
     _check_seeds(agent, runs)
-    for turn in range(max(run.rounds for run in runs)):
-        agent.keep(_masks(agent, data, runs, settings, turn))
+    scores = {name: score_of(name, data, settings) for name in {run.pruner for run in runs} - {"dense"}}
+    pattern = partial(pruners.unstructured, scope=settings.scope, floor=settings.floor)
+    schedules = [run.schedule() for run in runs]
+    pruner = pruners.Pruner([scores.get(run.pruner) for run in runs], pattern, schedules)
+    for step in range(max(run.rounds for run in runs)):
+        pruner.step(agent, step)
     agent.pruning = asdict(settings)
     if lost := _emptied(agent, runs):
-        found = "; ".join(f"{', '.join(names)} ({way})" for way, names in lost.items())
+        found = "; ".join(f"{', '.join(names)} ({run})" for run, names in lost.items())
         LOG.warning("no weight is left in %s: nothing passes such a layer; a floor keeps a share of each", found)
 
 
-def _masks(
-    agent: Agent, data: Transitions, runs: Sequence[Run], settings: Pruning, turn: int
-) -> dict[nn.Parameter, Tensor]:
-    """What is kept after one more round; of a stack of dense runs, which needs no masks, {}."""
-    used = sorted({run.pruner for run in runs if run.rounds > turn} - {"dense"})
-    masks = dict(agent.masks) if turn else {}
-    for number, objective in enumerate(agent.objectives.values()):
-        for pruner in used:
-            scores = scored(pruner, agent, objective, data, number, settings, *([turn] if turn else []))
-            rows = [place for place, run in enumerate(runs) if run.pruner == pruner and run.rounds > turn]
-            own = pruners.Scores({name: score[rows] for name, score in scores.items()}, scores.layers)
-            if turn:
-                lowest = min(float(score.min()) for score in own.values())
-                for name, score in own.items():  # what went in a former round stays behind all others
-                    own[name] = score.where(masks[scores.layers[name].module.weight][rows], lowest - abs(lowest) - 1)
-            shares = [runs[row].after(turn + 1) for row in rows]
-            for name, mask in pruners.unstructured(own, shares, settings.scope, settings.floor).items():
-                weight = scores.layers[name].module.weight
-                masks.setdefault(weight, torch.ones_like(weight, dtype=torch.bool))[rows] = mask
-    return masks
+def score_of(name: str, data: Transitions, settings: Pruning) -> Callable[[Agent, int], pruners.Scores]:
+    """A score of the registry as one of agents, which `pruners.Pruner` calls with the agent and the step.
+
+    It asks each objective for the weights that it ranks: with its own loss of batches of the data, which differ from
+    step to step, and with a seed a run, which differs from objective to objective.
+
+    Returns:
+        Scores by the parameters' names in `agent.networks`; a layer's network is the one it is ranked with.
+    """
+
+    def score(agent: Agent, step: int) -> pruners.Scores:
+        names = {layer.module: layer.name for layer in pruners.prunable(agent.networks)}
+        tensors, layers = {}, {}
+        for number, objective in enumerate(agent.objectives.values()):
+            found = _scored(name, agent, objective, data, number, settings, step)
+            for ranked, values in found.items():
+                layer = found.layers[ranked]
+                tensors[names[layer.module]] = values
+                layers[names[layer.module]] = replace(layer, name=names[layer.module])
+        return pruners.Scores(tensors, layers)
+
+    return score
+
+
+def _scored(
+    name: str, agent: Agent, objective: Objective, data: Transitions, number: int, settings: Pruning, step: int
+) -> pruners.Scores:
+    """The scores of the networks that an objective ranks, as they are now.
+
+    A score that asks the data draws its seed from another stream than its batches.
+    """
+    score = pruners.find(pruners.SCORES, "score", name)
+    wanted, given = inspect.signature(score).parameters, {}
+    if "seed" in wanted:
+        stream = SHUFFLING if "loss" in wanted else SCORING
+        given["seed"] = [seed_of(seed, stream, number) for seed in agent.seeds]
+    if "loss" in wanted:
+        size = settings.grasp_batch if name == "grasp" else settings.snip_batch
+        draws, when = Draws(agent.seeds, agent.device), [step] if step else []
+        drawn = [draw_batch(agent, data, draws, size, SCORING, place, *when) for place in range(settings.batches)]
+        given["loss"] = [lambda model, pair=pair: objective.loss(*pair).sum() for pair in drawn]
+    return score(objective.ranked, **given)
 
 
 def _emptied(agent: Agent, runs: Sequence[Run]) -> dict[str, list[str]]:
-    """The layers without any weight, {"snip at 0.99": names}."""
+    """Find the layers without any weight, {"snip at 0.99": names}."""
     empty: dict[str, list[str]] = {}
     for objective in agent.objectives.values():
         for layer in pruners.prunable(objective.ranked):
@@ -176,27 +204,6 @@ def _emptied(agent: Agent, runs: Sequence[Run]) -> dict[str, list[str]]:
                 names = empty.setdefault(f"{runs[row].pruner} at {runs[row].sparsity:g}{rounds}", [])
                 names += [layer.name] if layer.name not in names else []
     return empty
-
-
-def scored(
-    pruner: str, agent: Agent, objective: Objective, data: Transitions, number: int, settings: Pruning, *when: int
-) -> pruners.Scores:
-    """The scores of the networks that an objective ranks, as they are now.
-
-    Args:
-        number: of the objective; random scores differ from one to the next.
-        when: the step or the round, if not the first before training; batches differ from one to the next, random
-            scores do not.
-    """
-    if pruner == "magnitude":
-        return pruners.magnitude(objective.ranked)
-    if pruner == "random":
-        return pruners.random(objective.ranked, [seed_of(seed, SCORING, number) for seed in agent.seeds])
-    size = settings.snip_batch if pruner == "snip" else settings.grasp_batch
-    draws = Draws(agent.seeds, agent.device)
-    drawn = [draw_batch(agent, data, draws, size, SCORING, place, *when) for place in range(settings.batches)]
-    losses = [lambda model, pair=pair: objective.loss(*pair).sum() for pair in drawn]
-    return {"snip": pruners.snip, "grasp": pruners.grasp}[pruner](objective.ranked, losses)
 
 
 def train(
@@ -209,9 +216,9 @@ def train(
     state: Path | None = None,
     save_seconds: float = 60.0,
     advance: Callable[[], None] = lambda: None,
-    pace: int = 100,
+    stop_every: int = 100,
     progress: bool = False,
-    along: Along | None = None,
+    callback: Callback | None = None,
 ) -> list[dict]:
     """Train a stack of runs, pruned or not; one row a run and evaluation.
 
@@ -221,13 +228,13 @@ def train(
     Args:
         runs: what the agent was made and pruned for.
         steps: updates in all, a multiple of `every`.
-        every: updates from one evaluation to the next, a multiple of `pace` unless that is larger.
+        every: updates from one evaluation to the next, a multiple of `stop_every` unless that is larger.
         evaluate: called with the policy, returns what goes into the rows, {column: one value a run}.
         state: where to keep the training. When the file is there it goes on from it, with the same `every`.
         save_seconds: save at most this often; the end always is saved, and so is a step at which `advance` raises.
-        advance: called once for every `pace` updates, those of a former session too; may raise to stop.
+        advance: called once for every `stop_every` updates, those of a former session too; may raise to stop.
         progress: show a progress bar of updates.
-        along: what else happens after each update.
+        callback: what else happens after each update.
 
     Returns:
         Rows with run (place in the stack), seed, pruner, sparsity, step, the mean of each loss since the row before
@@ -237,9 +244,10 @@ def train(
         FloatingPointError: a loss is not finite.
     """
     _check_seeds(agent, runs)
-    pace = min(pace, every)
-    if steps < 1 or pace < 1 or steps % every or every % pace:
-        raise BadInput(f"steps={steps} must be a multiple of every={every}, and that of pace={pace}, all at least 1")
+    stop_every = min(stop_every, every)
+    if steps < 1 or stop_every < 1 or steps % every or every % stop_every:
+        given = f"steps={steps} must be a multiple of every={every}, and that of stop_every={stop_every}"
+        raise BadInput(f"{given}, all at least 1")
     identity = {
         "agent": type(agent).__name__,
         **asdict(agent.settings),
@@ -247,22 +255,22 @@ def train(
         "every": every,  # a row's losses are means over so many updates
         "runs": [asdict(run) for run in runs],
         "data": [len(data.rewards), *(float(column.double().sum()) for column in data)],
-    } | ({} if along is None else along.identity())
-    done = Progress(agent, along)
+    } | ({} if callback is None else callback.identity())
+    done = Progress(agent, callback)
     session = Session(state, identity, agent.modules, done, save_seconds)
     rows = session.load()
     if done.step > steps:
         raise BadInput(f"{state} has been trained for {done.step} steps already, more than the {steps} asked for")
-    for _ in range(done.step // pace):
+    for _ in range(done.step // stop_every):
         advance()
     draws = Draws(agent.seeds, agent.device)
     update = Graphed(agent.update) if agent.device.type == "cuda" else agent.update
     for step in tqdm(range(done.step + 1, steps + 1), initial=done.step, total=steps, disable=not progress):
         done.add(update(*draw_batch(agent, data, draws, agent.settings.batch, TRAINING, step)))
         done.step = step
-        if along is not None:
-            along.step(step)
-        if step % pace:
+        if callback is not None:
+            callback.step(step)
+        if step % stop_every:
             continue
         _check_finite(done.totals, runs, step)
         if step % every == 0:

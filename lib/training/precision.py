@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from lib.errors import BadInput
+from lib.base import BadInput
 
 PRECISIONS = ("float32", "bfloat16")
 

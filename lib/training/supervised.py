@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -13,10 +14,10 @@ from torch import nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from lib.errors import BadInput
+from lib.base import BadInput, Range
+from lib.training.checkpoints import Session
 from lib.training.examples import AUGMENTS, Examples
 from lib.training.precision import autocast, check
-from lib.training.sessions import Session
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Training:
     learning_rate: float
     warmup: float = 1.0
     momentum: float = 0.9
-    weight_decay: float = 5e-4
+    weight_decay: Annotated[float, Range(0)] = 5e-4
     augment: str = "none"
     precision: str = "float32"
 

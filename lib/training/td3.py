@@ -7,6 +7,7 @@ nothing: all that is random is drawn from the run's own seed, so a run's numbers
 from __future__ import annotations
 
 import copy
+import hashlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -19,12 +20,12 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from lib.errors import BadInput
+from lib.base import BadInput, aside
 from lib.models.mlp import MLP, Bounded, generators
-from lib.training.environments import Environments
+from lib.training import checkpoints
 from lib.training.precision import autocast, check
 from lib.training.supervised import seed_of
-from lib.whole import whole
+from lib.training.vector_environments import Environments
 
 STATE, LOG = "state.pt", "replay.log"  # a session on disk
 
@@ -235,7 +236,7 @@ class Trainer:
         self.steps = 0
         self.returns: list[list[float]] = [[] for _ in seeds]
         self.unfinished = np.zeros(len(seeds))  # returns of the running episodes
-        self.logged = 0  # transitions in the log on disk
+        self.logged: list[tuple[int, int, str]] = []  # pieces of the log on disk: first and end transition, checksum
 
     def step(self) -> None:
         """One step in each environment and, after the random steps, one of learning."""
@@ -274,36 +275,55 @@ class Trainer:
         at any moment. The log keeps all transitions, also those that the buffer has no place for any more.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        first = max(self.logged, self.steps - len(self.replay))
+        first = max(self.logged[-1][1] if self.logged else 0, self.steps - len(self.replay))
+        rows = self.replay.since(first).contiguous().numpy().tobytes()
         with (folder / LOG).open("r+b" if self.logged else "wb") as file:
             file.seek(first * self._row_bytes())
-            file.write(self.replay.since(first).contiguous().numpy().tobytes())
+            file.write(rows)
             file.flush()
             os.fsync(file.fileno())
-        self.logged = self.steps
-        content = {"identity": self.identity(), **self.state_dict()}
-        with whole(folder / STATE) as file:
-            torch.save(content, file)
+        if rows:
+            self.logged.append((first, self.steps, hashlib.sha256(rows).hexdigest()))
+        checkpoints.write({"identity": self.identity(), "logged": self.logged, **self.state_dict()}, folder / STATE)
 
     def load(self, folder: Path) -> None:
         """Go on from where `save` was called; on a CPU with as many threads, bit for bit.
 
+        Without a session nothing changes. A damaged one is set aside and named, and nothing changes either.
+
         Raises:
-            BadInput: another environment, other seeds, settings or shapes, or a log that is too short.
+            BadInput: another environment, other seeds, settings or shapes.
         """
-        content = torch.load(folder / STATE, map_location="cpu", weights_only=True)
+        if (content := checkpoints.read(folder / STATE)) is None:
+            return
         if content["identity"] != (identity := self.identity()):
             differ = [name for name in identity if content["identity"].get(name) != identity[name]]
             raise BadInput(f"{folder} is a session with other {', '.join(differ)}: move it away to start anew")
         kept = min(content["steps"], self.replay.rows.shape[1])
         first = content["steps"] - kept
         shape = (kept, len(self.seeds), self.replay.rows.shape[2])
+        if damage := self._damage(folder / LOG, content["logged"]):
+            checkpoints.discard(folder / LOG, damage)
+            aside(folder / STATE)
+            return
         rows = np.fromfile(folder / LOG, np.float32, int(np.prod(shape)), offset=first * self._row_bytes())
-        if len(rows) != np.prod(shape):
-            raise BadInput(f"{folder / LOG} ends before step {content['steps']}: move {folder} away to start anew")
         self.replay.load(torch.from_numpy(rows.reshape(shape)), content["steps"])
-        self.logged = content["steps"]
+        self.logged = content["logged"]
         self.load_state_dict(content)
+
+    def _damage(self, log: Path, pieces: Sequence[tuple[int, int, str]]) -> str:
+        """What is wrong with the log, as far as the state knows of it; "" if nothing is."""
+        if not log.is_file():
+            return "it is no file" if log.exists() else "it is gone"
+        with log.open("rb") as file:
+            for first, end, digest in pieces:
+                file.seek(first * self._row_bytes())
+                rows = file.read((end - first) * self._row_bytes())
+                if len(rows) < (end - first) * self._row_bytes():
+                    return f"it ends before step {end}"
+                if hashlib.sha256(rows).hexdigest() != digest:
+                    return f"wrong checksum of steps {first + 1} to {end}"
+        return ""
 
     def state_dict(self) -> dict:
         """Everything but the transitions."""
@@ -367,7 +387,7 @@ def train(
         save_seconds: save at most this often; also after the last step, and when `every_step` raises.
         progress: show a progress bar of steps, with the latest training returns.
     """
-    if folder is not None and (folder / STATE).exists():
+    if folder is not None:
         trainer.load(folder)
     saved = monotonic()
     with tqdm(initial=trainer.steps, total=steps, unit="step", disable=not progress) as bar:

@@ -5,7 +5,7 @@ import torch
 
 from lib.bench import npn
 from lib.models.lenet import small_lenet
-from lib.pruners import plasticity
+from lib.pruners import gates
 
 
 def test_rows_name_each_rival_and_what_flops_promise(monkeypatch):
@@ -31,7 +31,7 @@ def test_rows_name_each_rival_and_what_flops_promise(monkeypatch):
     # products of one example: outputs x inputs x kernel x positions, dense and of what 4-8-10-16 leaves
     whole = 16 * 9 * 64 + 32 * 16 * 9 * 16 + 128 * 64 + 64 * 10
     torch.manual_seed(0)
-    start = plasticity.gated(small_lenet(), start=networks["small"][1])
+    start = gates.gated(small_lenet(), start=networks["small"][1])
     channels = len(set((start.fc1.gates.awake.nonzero() // 4).flatten().tolist()))  # that have an open position
     left = 4 * 9 * 64 + channels * 4 * 9 * 16 + 10 * 16 + 16 * 10
     assert rows[6]["ratio_to_dense"] == pytest.approx(left / whole)
@@ -41,7 +41,7 @@ def test_rows_name_each_rival_and_what_flops_promise(monkeypatch):
 
 
 def test_a_gated_step_moves_weights_and_gates_and_a_dense_one_weights():
-    model = plasticity.gated(small_lenet(), ["conv1", "fc2"])
+    model = gates.gated(small_lenet(), ["conv1", "fc2"])
     images, labels = torch.rand(8, 1, 8, 8), torch.arange(8)
     before = [parameter.detach().clone() for parameter in model.parameters()]
     passes = []

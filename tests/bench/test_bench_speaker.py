@@ -6,8 +6,8 @@ import torch
 
 from lib.bench import speaker
 from lib.kernels.two_four import has_pattern
-from lib.models.bifpn import SelfTeacher
-from lib.models.speaker import NETWORKS
+from lib.models.bifpn import SelfTeacher, SelfTeacherEmbedding
+from lib.models.speaker_resnet import NETWORKS
 from lib.pruners.layers import as_matrix, prunable
 
 
@@ -48,7 +48,7 @@ def test_the_two_four_form_has_the_pattern_and_no_mask_left():
 def test_the_self_teacher_kept_reads_the_students_maps():
     torch.manual_seed(0)
     student = NETWORKS["resnet18"](width=4)
-    both = speaker.WithSelfTeacher(student).eval()
+    both = SelfTeacherEmbedding(student, SelfTeacher(student.channels)).eval()
     features = torch.randn(1, 40, 40)
     with torch.no_grad():
         assert torch.equal(both(features), both.teacher(student.maps(features))[1])

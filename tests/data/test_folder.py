@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 from torch import nn
 
+from lib.base import BadInput
 from lib.data import folder, vision
-from lib.errors import BadInput
 from lib.training.examples import Examples
 from lib.training.supervised import Training, train
 

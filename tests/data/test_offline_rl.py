@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from lib import paths
+from lib import base
+from lib.base import BadInput
 from lib.data import environments, offline_rl, policies
 from lib.data.offline_rl import names
-from lib.errors import BadInput
 
-SHARED = paths.ROOT.parent / "shared" / "data" / "rl"
+SHARED = base.ROOT.parent / "shared" / "data" / "rl"
 ARRAYS = ("observations", "actions", "rewards", "next_observations", "terminals", "timeouts")
 
 

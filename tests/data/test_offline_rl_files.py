@@ -14,11 +14,11 @@ import h5py
 import numpy as np
 import pytest
 
-from lib import paths
+from lib import base
+from lib.base import BadInput
 from lib.data import offline_rl, sources
 from lib.data.__main__ import main
 from lib.data.offline_rl import files
-from lib.errors import BadInput
 
 ARRAYS = ("observations", "actions", "rewards", "next_observations", "terminals", "timeouts")
 
@@ -117,7 +117,7 @@ def test_files_scores_and_addresses_are_d4rls_own(tmp_path):
                 arrays[k].astype(np.float64) for k in ("observations", "rewards")
             )
         written.append(write(tmp_path / f"{case.replace(' ', '_')}.hdf5", arrays))
-    settings = {"D4RL_SUPPRESS_IMPORT_ERROR": "1", "D4RL_DATASET_DIR": str(tmp_path), "PYTHONPATH": str(paths.ROOT)}
+    settings = {"D4RL_SUPPRESS_IMPORT_ERROR": "1", "D4RL_DATASET_DIR": str(tmp_path), "PYTHONPATH": str(base.ROOT)}
     command = [sys.executable, "-c", CHECK, *map(str, written)]
     done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

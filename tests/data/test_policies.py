@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import yaml
 
-from lib import paths
+from lib import base
+from lib.base import BadInput
 from lib.data import policies
 from lib.data.environments import make, normalised_return
 from lib.data.policies import Policy
-from lib.errors import BadInput
 
 SNAPSHOT = {"step": 5000, "mean_return": 3000.0, "sd": 12.5, "normalised_return": 92.8}
 CARD = {
@@ -117,7 +117,9 @@ def test_incomplete_and_wrong_folders_are_refused(policy: Policy, tmp_path: Path
     with pytest.raises(BadInput, match="setting 'seed' is missing"):
         policies.experts(tmp_path)
     (place / "medium.npz").unlink()
-    with pytest.raises(BadInput, match=r"lacks medium\.npz; python -m lib\.experts Hopper-v4 --keep"):
+    with pytest.raises(
+        BadInput, match=r"lacks medium\.npz; python -m lib\.papers\.offline_rl\.experts Hopper-v4 --keep"
+    ):
         policies.experts(tmp_path)
 
 
@@ -135,5 +137,5 @@ def test_the_projects_own_experts_fit_their_environments_and_cards(env: str):
 
 
 def test_the_package_brings_the_experts_along():
-    settings = tomllib.loads((paths.ROOT / "pyproject.toml").read_text())
+    settings = tomllib.loads((base.ROOT / "pyproject.toml").read_text())
     assert "experts/*/*" in settings["tool"]["setuptools"]["package-data"]["lib.data"]

@@ -18,10 +18,10 @@ from threading import Barrier
 import numpy as np
 import pytest
 
-from lib import paths
+from lib import base
+from lib.base import BadInput
 from lib.data import sources
 from lib.data.__main__ import contents, lock_difference, main
-from lib.errors import BadInput
 
 FILES = {"toy/a.bin": b"\x01\x02\x03\x04", "toy/b.bin": b"\x00\x01\x01\x00"}
 
@@ -299,11 +299,11 @@ def test_the_registry_is_in_step_with_data_dvc_and_dvcignore():
     locked = [source for source in known if source.locked]
     for source in locked:
         assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in source.arrays.values())
-    lock = (paths.ROOT / "data.dvc").read_text()
+    lock = (base.ROOT / "data.dvc").read_text()
     assert f"  size: {sum(source.bytes for source in locked)}\n" in lock
     assert f"  nfiles: {sum(len(source.arrays) for source in locked)}\n" in lock
     assert "  cache: false\n" in lock  # no second copy in .dvc/cache, and `dvc status` works without one
-    ignored = [line for line in (paths.ROOT / ".dvcignore").read_text().splitlines() if not line.startswith("#")]
+    ignored = [line for line in (base.ROOT / ".dvcignore").read_text().splitlines() if not line.startswith("#")]
     assert ignored == [*(f"/data/{source.name}" for source in known if not source.locked), "*.part", "__pycache__"]
 
 

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 import soundfile
 
+from lib.base import ROOT, BadInput
 from lib.data import sources, speech
 from lib.data.__main__ import main
-from lib.data.speech import corpora, voices
+from lib.data.speech import cache, corpora, voices
 from lib.data.speech.filterbank import frames, log_mel
-from lib.data.speech.utterances import Utterances, all_trials, read_trials
-from lib.errors import BadInput
-from lib.paths import ROOT
+from lib.data.speech.utterances import Utterances, all_trials, hold_out, read_trials
 
 SHARED = ROOT.parent / "shared" / "data" / "speech"
 SMALL = voices.Sizes(train_speakers=3, test_speakers=2, sessions=2, utterances=2, seconds=0.6)
@@ -76,10 +75,10 @@ def test_a_crop_is_consecutive_and_a_short_utterance_is_repeated():
 
 
 def test_voices_are_the_same_for_a_seed_and_a_speaker_does_not_depend_on_how_many_there_are():
-    first, again = voices.sessions(3, 1, SMALL), voices.sessions(3, 1, SMALL)
+    first, again = voices.recordings(3, 1, SMALL), voices.recordings(3, 1, SMALL)
     assert all(np.array_equal(a, b) for x, y in zip(first, again, strict=True) for a, b in zip(x, y, strict=True))
-    assert not np.array_equal(first[0][0], voices.sessions(4, 1, SMALL)[0][0])
-    assert not np.array_equal(first[0][0], voices.sessions(3, 2, SMALL)[0][0])
+    assert not np.array_equal(first[0][0], voices.recordings(4, 1, SMALL)[0][0])
+    assert not np.array_equal(first[0][0], voices.recordings(3, 2, SMALL)[0][0])
     made = voices.synthetic(SMALL)
     more = voices.synthetic(replace(SMALL, train_speakers=2, test_speakers=3))
     np.testing.assert_array_equal(made.train[11], more.test[3])  # both are speaker 2's last utterance
@@ -110,6 +109,75 @@ def test_trials_join_sessions_and_two_speakers_ten_times_as_often():
     assert len({tuple(pair) for pair in trials.pairs.tolist()}) == len(trials.pairs)
 
 
+def test_harder_trials_have_two_speakers_of_one_group_and_the_same_ones_of_one_speaker():
+    speakers, sessions = np.repeat([0, 1, 2, 3], 4), np.tile([0, 0, 1, 1], 4)
+    groups = np.array(["m", "f", "m", "f"])[speakers]
+    free, hard = all_trials(speakers, sessions), all_trials(speakers, sessions, groups)
+    assert (groups[hard.pairs[:, 0]] == groups[hard.pairs[:, 1]]).all()
+    assert not (groups[free.pairs[:, 0]] == groups[free.pairs[:, 1]]).all()
+    assert (~hard.same).sum() == 2 * 16
+    np.testing.assert_array_equal(hard.pairs[hard.same], free.pairs[free.same])
+    with pytest.raises(BadInput, match="need two speakers of one group"):
+        all_trials(speakers, sessions, speakers)
+
+
+def test_made_voices_of_one_pitch_range_are_both_above_the_median_pitch_or_both_below():
+    made = voices.synthetic(replace(SMALL, train_speakers=2, test_speakers=6))
+    pitches = np.array([voices.voice(np.random.default_rng([0, 2 + k])).pitch for k in range(6)])
+    first, second = pitches[made.test.speakers][made.trials["same_pitch_range"].pairs].T
+    assert ((first > 130) == (second > 130)).all()
+    assert {bool(high) for high in pitches > 130} == {True, False}
+    drawn = [voices.voice(np.random.default_rng(seed)).pitch for seed in range(400)]
+    assert np.mean(np.array(drawn) > 130) == pytest.approx(0.5, abs=0.07)
+
+
+def test_voices_are_made_once_and_the_same_bytes_are_read_after_that(tmp_path, monkeypatch):
+    made = cache.kept(SMALL, 0, tmp_path)
+    same_speech(made, voices.synthetic(SMALL))
+    (path,) = tmp_path.iterdir()
+    monkeypatch.setattr(cache, "synthetic", None)  # from here on nothing can be made
+    cache.kept.cache_clear()
+    again = cache.kept(SMALL, 0, tmp_path)
+    same_speech(again, made)
+    for name, trials in made.trials.items():
+        np.testing.assert_array_equal(again.trials[name].pairs, trials.pairs)
+        np.testing.assert_array_equal(again.trials[name].same, trials.same)
+    assert again.trials.keys() == made.trials.keys()
+    monkeypatch.undo()
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1  # a bit within the features
+    path.write_bytes(content)
+    cache.kept.cache_clear()
+    same_speech(cache.kept(SMALL, 0, tmp_path), made)
+    assert path.read_bytes() != content
+    cache.kept.cache_clear()
+
+
+def test_what_voices_depend_on_is_in_the_name_of_their_file(monkeypatch):
+    name = cache.fingerprint(SMALL, 0)
+    assert name == cache.fingerprint(SMALL, 0)
+    others = [cache.fingerprint(replace(SMALL, seconds=0.7), 0), cache.fingerprint(SMALL, 1)]
+    monkeypatch.setenv("NPY_DISABLE_CPU_FEATURES", "AVX2")
+    assert len({name, *others, cache.fingerprint(SMALL, 0)}) == 4
+
+
+def test_speakers_held_out_are_judged_on_and_not_learned_from():
+    made = voices.synthetic(replace(SMALL, train_speakers=5))
+    split = hold_out(made, 2, seed=3)
+    assert (split.speakers, len(split.train), len(split.test)) == (3, 12, 8)
+    assert split.train.speakers.tolist() == np.repeat([0, 1, 2], 4).tolist()
+    parts = [{part[i].tobytes() for i in range(len(part))} for part in (split.train, split.test, made.test)]
+    whole = {made.train[i].tobytes() for i in range(len(made.train))}
+    assert parts[0] | parts[1] == whole
+    assert not parts[0] & parts[1]
+    assert not whole & parts[2]
+    pairs, same = split.trials["validation"].pairs, split.trials["validation"].same
+    assert (split.test.sessions[pairs[same]][:, 0] != split.test.sessions[pairs[same]][:, 1]).all()
+    assert any(not np.array_equal(hold_out(made, 2, seed).test.means, split.test.means) for seed in range(3))
+    with pytest.raises(BadInput, match="4 speakers held out of 5: expected 2 to 3"):
+        hold_out(made, 4)
+
+
 # Corpora
 
 
@@ -130,6 +198,7 @@ def places(tmp_path, monkeypatch):
 
 
 OCEAN = {"train": {"01": "0001", "02": "0001", "03": "0003"}, "test": {"04": "0002", "05": "0004", "06": "0004"}}
+SEX = {"0001": "m", "0002": "f", "0003": "f", "0004": "f"}
 
 
 @pytest.fixture
@@ -143,6 +212,7 @@ def ocean(places, tmp_path):
         scp = [f"{u}\tWAVE/SPEAKER{s}/{u}.WAV\n" for u, s in clips.items()]
         (root / part / "wav.scp").write_text("".join(scp))
         (root / part / "utt2spk").write_text("".join(f"{u} {s}\n" for u, s in clips.items()))
+        (root / part / "spk2gender").write_text("".join(f"{s} {SEX[s]}\n" for s in sorted(set(clips.values()))))
     return root
 
 
@@ -160,6 +230,7 @@ def pack(ocean: Path, root: Path):
             (root / "audio").mkdir(parents=True, exist_ok=True)
             soundfile.write(root / name, whole, 16000)
             speakers[speaker] = {"file": name, "split": part, "n_samples": len(whole), "clips": entries}
+            speakers[speaker]["gender"] = SEX[speaker]
     (root / "index.json").write_text(json.dumps({"sample_rate": 16000, "speakers": speakers}))
 
 
@@ -176,6 +247,7 @@ def test_both_forms_of_speechocean762_and_the_kept_features_are_the_same(places,
     )
     assert (first.train.speakers.tolist(), first.test.speakers.tolist()) == ([0, 0, 1], [0, 1, 1])
     assert first.trials["one_session"].pairs[first.trials["one_session"].same].tolist() == [[1, 2]]
+    assert first.trials["same_sex"].same.tolist() == [False, False, True]  # both test speakers are women
     other = tmp_path / "other"
     pack(ocean, other / "speech" / "speechocean762")
     monkeypatch.setenv("COMPANION_DATA", str(other))
@@ -225,10 +297,16 @@ def test_a_spoilt_file_is_named_and_nothing_is_kept(places, ocean, spoil, said):
 def test_a_speaker_in_both_parts_and_an_utterance_of_nobody_are_refused(places, ocean):
     table = ocean / "test" / "utt2spk"
     table.write_text("04 0001\n05 0004\n06 0004\n")
+    sexes = ocean / "test" / "spk2gender"
+    sexes.write_text("0001 f\n0002 f\n0004 f\n")
     with pytest.raises(BadInput, match="the speaker 0001 is in both parts"):
         speech.prepare("speechocean762", places)
     table.write_text("04 0002\n05 0004\n")
     with pytest.raises(BadInput, match="utt2spk names no speaker of utterance 06"):
+        speech.prepare("speechocean762", places)
+    table.write_text("04 0002\n05 0004\n06 0004\n")
+    sexes.write_text("0004 f\n")
+    with pytest.raises(BadInput, match="spk2gender says nothing of the speaker 0002"):
         speech.prepare("speechocean762", places)
 
 
@@ -305,4 +383,8 @@ def test_the_packed_corpus_has_20_clips_of_125_speakers_in_each_part():
     clip = corpus.test[-1]
     assert clip.read().shape == (clip.samples,)
     assert clip.read().std() > 30  # sound, not silence
-    assert corpus.trials["one_session"].same.sum() == 125 * 190
+    assert corpus.trials["one_session"].same.sum() == corpus.trials["same_sex"].same.sum() == 125 * 190
+    sexes = np.array([clip.sex for clip in corpus.test])
+    assert (sexes == "m").sum() == 67 * 20
+    left, right = sexes[corpus.trials["same_sex"].pairs].T
+    assert (left == right).all()

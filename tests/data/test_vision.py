@@ -19,12 +19,12 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from lib import paths
+from lib import base
+from lib.base import BadInput
 from lib.data import sources, vision
 from lib.data.__main__ import main
-from lib.errors import BadInput
 
-UNPACK = paths.ROOT.parent / "shared" / "data" / "unpack.py"
+UNPACK = base.ROOT.parent / "shared" / "data" / "unpack.py"
 
 
 def test_digits_are_scikit_learns_split_once_and_for_all():

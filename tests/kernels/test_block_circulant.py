@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from lib.errors import BadInput
+from lib.base import BadInput
 from lib.kernels import block_circulant as bc
 
 BLOCKS = [1, 2, 3, 4, 5, 8]
@@ -119,7 +119,7 @@ def test_the_limits_of_the_papers_blocks():
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(BadInput, match="block=0 must be at least 1"):
+    with pytest.raises(BadInput, match="block=0 must be a whole number, at least 1"):
         bc.circulant(0)
     weight = bc.spectrum(random(2, 3, 4))
     with pytest.raises(BadInput, match=r"multiplies activations \[\.\.\., 12\], these are \[5, 8\]"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from lib.errors import BadInput
+from lib.base import BadInput
 from lib.kernels.int8 import (
     BINS,
     METHODS,

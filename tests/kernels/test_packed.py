@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lib import pruners
-from lib.errors import BadInput
+from lib.base import BadInput
 from lib.kernels.packed import decode_mask, encode_mask, floor_bits, load, pack, save, unpack
 from lib.models.resnet import small_resnet
 

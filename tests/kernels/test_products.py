@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lib.errors import BadInput
+from lib.base import BadInput
 from lib.kernels.products import csr, csr_linear, int8_linear, int_linear, padded, quantised
 
 

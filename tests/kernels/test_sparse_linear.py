@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from lib import pruners
-from lib.errors import BadInput
+from lib.base import BadInput
 from lib.kernels.sparse_linear import SparseLinear
 from lib.pruners import sparse
 

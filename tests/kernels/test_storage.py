@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from lib.errors import BadInput
+from lib.base import BadInput
 from lib.kernels.storage import FORMATS, bits, curve, metadata_bits, value_bits_stored
 
 

@@ -5,7 +5,7 @@ import torch
 from torch.sparse import _semi_structured_conversions as oracle
 
 from lib import pruners
-from lib.errors import BadInput
+from lib.base import BadInput
 from lib.kernels import storage
 from lib.kernels.two_four import DTYPES, compress, decompress, has_pattern
 

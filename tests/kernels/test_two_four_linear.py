@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.sparse import _semi_structured_conversions as oracle
 
 from lib import pruners
-from lib.errors import BadInput
+from lib.base import BadInput
 from lib.kernels import two_four
 from lib.kernels.two_four import CORES_TAKE, DTYPES, LARGE, Compressed, backend, compressed, linear, multiples, searched
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from lib.errors import BadInput
+from lib.base import BadInput
 from lib.models.bifpn import BiFPN, Fusion, SelfTeacher, resize
-from lib.models.speaker import NETWORKS, statistics
+from lib.models.speaker_resnet import NETWORKS, statistics
 
 
 def parameters(module: nn.Module) -> int:

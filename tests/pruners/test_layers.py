@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from lib import pruners
-from lib.errors import BadInput
+from lib.base import BadInput
 from lib.models.lenet import lenet5, small_lenet
 from lib.models.resnet import resnet20
 from lib.pruners.layers import as_matrix, from_matrix

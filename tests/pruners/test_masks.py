@@ -1,6 +1,7 @@
 """Laws of `lib.pruners.masks`: what is removed stays zero, whatever is done with the model."""
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
 from lib import pruners
-from lib.errors import BadInput
+from lib.base import BadInput
 
 OPTIMIZERS = {
     "SGD": lambda parameters: torch.optim.SGD(parameters, 0.05, momentum=0.9, weight_decay=0.1),
@@ -244,6 +245,82 @@ def test_a_layer_with_another_parametrization_is_refused_and_nothing_is_attached
     with pytest.raises(BadInput, match=r"4\.weight already has a parametrization of another kind"):
         pruners.attach(model, half(model))
     assert isinstance(model[0].weight, nn.Parameter)
+
+
+class Symmetric(nn.Module):
+    """A square weight that is its own transpose; the trained numbers are those of its upper half."""
+
+    def forward(self, upper):
+        return upper.triu() + upper.triu(1).mT
+
+    def right_inverse(self, weight):
+        return weight.triu()
+
+
+class Scaled(nn.Module):
+    """A weight that is twice the trained tensor."""
+
+    def forward(self, values):
+        return 2 * values
+
+    def right_inverse(self, weight):
+        return weight / 2
+
+
+def test_a_mask_composes_with_any_parametrization_that_can_be_inverted():
+    for form in (Symmetric(), Scaled()):
+        torch.manual_seed(0)
+        model = nn.Linear(6, 6)
+        nn.utils.parametrize.register_parametrization(model, "weight", form)
+        before, trained = model.weight.detach(), model.parametrizations.weight.original
+        mask = torch.rand(6, 6) < 0.5
+        mask = mask & mask.mT
+        pruners.attach(model, {"weight": mask})
+        torch.testing.assert_close(model.weight, before * mask)
+        assert model.parametrizations.weight.original is trained
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(2, 6)).square().sum().backward()
+            optimizer.step()
+        assert torch.equal(model.weight != 0, mask)
+        assert torch.equal(model.weight, form(trained) * mask)
+        assert pruners.attached(model)["weight"].equal(mask)
+        function = model.weight.detach()
+        pruners.detach(model)
+        assert type(model.weight) is nn.Parameter
+        assert torch.equal(model.weight, function)
+
+
+def test_a_mask_may_not_cut_what_shares_a_trained_number():
+    model = nn.Linear(3, 3)
+    nn.utils.parametrize.register_parametrization(model, "weight", Symmetric())
+    with pytest.raises(BadInput, match="mask 'weight' cuts groups of weights that share a coefficient"):
+        pruners.attach(model, {"weight": torch.ones(3, 3).bool().triu()})
+    assert pruners.attached(model) == {}
+
+
+def test_scores_by_gradients_know_what_shares_a_number_and_refuse_what_is_no_copy():
+    torch.manual_seed(0)
+    model = nn.Linear(4, 4)
+    nn.utils.parametrize.register_parametrization(model, "weight", Symmetric())
+    inputs = torch.randn(5, 4)
+    loss = lambda model: model(inputs).square().sum()  # noqa: E731
+    scores = pruners.snip(model, loss)["weight"]
+    weight = model.weight.detach().clone().requires_grad_()
+    by_place = torch.autograd.grad(((inputs @ weight.T + model.bias).square()).sum(), weight)[0]
+    shared = by_place + by_place.mT - by_place.diag().diag()  # both places of a number go together
+    torch.testing.assert_close(scores, (weight * shared).abs().detach())
+    other = nn.Linear(4, 4)
+    nn.utils.parametrize.register_parametrization(other, "weight", Scaled())
+    with pytest.raises(BadInput, match="weight: a score by gradients needs weights that are trained numbers or copies"):
+        pruners.snip(other, loss)
+
+
+def test_the_core_knows_no_groups():
+    source = Path(pruners.__file__).parent
+    for name in ("layers", "masks", "scores", "patterns", "schedules", "pruner", "registry"):
+        assert "lib.pruners.group" not in (source / f"{name}.py").read_text(), name
 
 
 def test_a_parametrized_bias_does_not_stand_in_the_way():

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from lib import pruners
-from lib.errors import BadInput
+from lib.base import BadInput
 from lib.models.lenet import small_lenet
 from lib.pruners.layers import as_matrix
 
@@ -232,3 +232,33 @@ def test_a_layer_that_does_not_fit_and_an_impossible_pattern_are_refused():
     for n, m in ((0, 4), (4, 4), (5, 4), (-1, 4)):
         with pytest.raises(BadInput, match=rf"n_of_m\({n}, {m}\)"):
             pruners.n_of_m({"w": torch.ones(1, 4)}, n, m)
+
+
+def test_what_is_gone_goes_first_whatever_its_score_and_exactly_as_many_go():
+    scores = {"a": torch.tensor([[9.0, 1.0, -5.0, 2.0]]), "b": torch.tensor([[-7.0, 8.0, 3.0, 4.0]])}
+    within = {"a": torch.tensor([[False, True, True, True]]), "b": torch.tensor([[True, False, True, True]])}
+    found = pruners.unstructured(scores, 0.5, within=within)
+    assert found["a"].tolist() == [[False, True, False, True]]
+    assert found["b"].tolist() == [[False, False, True, True]]
+    assert pruners.unstructured(scores, 0.5)["a"].tolist() == [[True, False, False, False]]
+    some = pruners.unstructured(scores, 0.25, within={"b": within["b"]})  # nothing of a is gone yet
+    assert [some["a"].tolist(), some["b"].tolist()] == [[[True] * 4], [[False, False, True, True]]]
+    by_layer = pruners.unstructured(scores, 0.5, scope="layer", within=within)
+    assert by_layer["a"].tolist() == [[False, True, False, True]]
+
+
+def test_of_every_four_what_is_gone_stays_gone():
+    scores = {"a": torch.tensor([[9.0, 1.0, 5.0, 2.0, 4.0, 3.0, 2.0, 1.0]])}
+    within = {"a": torch.tensor([[False, True, True, True, False, False, False, True]])}
+    found = pruners.n_of_m(scores, within=within)["a"]
+    assert found.tolist() == [[False, False, True, True, False, False, False, True]]
+
+
+def test_masks_of_other_shapes_are_refused():
+    with pytest.raises(BadInput, match=r"within: mask 'a' has shape \[1, 4\], its scores \[2, 4\]"):
+        pruners.unstructured({"a": torch.ones(2, 4)}, 0.5, within={"a": torch.ones(1, 4).bool()})
+
+
+def test_a_pattern_of_one_sparsity_refuses_another():
+    with pytest.raises(BadInput, match=r"sparsity=0.25: 2 of 4 leaves 0.5, so its sparsity is 0.5"):
+        pruners.n_of_m({"a": torch.ones(2, 4)}, sparsity=0.25)

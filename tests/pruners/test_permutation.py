@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lib import pruners
-from lib.errors import BadInput
+from lib.base import BadInput
 from lib.pruners.permutation import anneal, efficacy, greedy, kept
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lib.errors import BadInput
+from lib.base import BadInput
 from lib.pruners.permutation import channels, greedy, network
 
 

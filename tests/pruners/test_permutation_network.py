@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lib import pruners
-from lib.errors import BadInput
+from lib.base import BadInput
 from lib.models import densenet, lenet, mobilenet, recurrent, resnet, resnext, shufflenet, squeezenet, vgg
 from lib.pruners.permutation import anneal, greedy, permute
 from lib.pruners.permutation import kept as matrix_kept

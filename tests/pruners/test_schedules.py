@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from lib import pruners
-from lib.errors import BadInput
+from lib.base import BadInput
 from lib.pruners import Gradual, Once, RewardAware
 
 
@@ -171,3 +171,13 @@ def test_a_schedule_asked_without_a_reward_or_with_settings_that_cannot_be_is_re
     ):
         with pytest.raises(BadInput, match=line):
             RewardAware(**settings)
+
+
+def test_each_round_removes_the_same_share_of_what_is_left():
+    left = [1 - pruners.Iterative(0.936, 3).target(step) for step in range(5)]
+    assert left == pytest.approx([0.4, 0.16, 0.064, 0.064, 0.064])
+    assert [pruners.Iterative(0.7, 1).target(step) for step in range(3)] == [0.7] * 3
+    with pytest.raises(BadInput, match="rounds=0 must be at least 1"):
+        pruners.Iterative(0.5, 0)
+    with pytest.raises(BadInput, match=r"sparsity=1 is not in \[0, 1\)"):
+        pruners.Iterative(1, 2)

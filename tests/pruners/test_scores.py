@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 from lib import pruners
-from lib.errors import BadInput
+from lib.base import BadInput
 from lib.models.lenet import small_lenet
 
 

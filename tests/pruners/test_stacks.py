@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from lib import pruners
-from lib.errors import BadInput
+from lib.base import BadInput
 from lib.models.mlp import MLP, generators, plain, take
 from lib.models.vae import VAE
 

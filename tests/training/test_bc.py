@@ -6,10 +6,11 @@ import torch
 from torch.nn import functional as F
 
 from lib import pruners
-from lib.errors import BadInput
+from lib.base import BadInput
 from lib.models.mlp import plain
-from lib.training.agents import ACTING, Draws, Transitions, draw_batch
+from lib.training.agents import ACTING, Draws, Transitions, draw_batch, normalised
 from lib.training.bc import BC, BCSettings, PlainBC, PlainBCSettings
+from lib.training.bcq import BCQSettings
 from lib.training.offline import Pruning, Run, prune
 
 OBSERVATIONS, BOUND = 6, [1.0, 0.5]
@@ -30,7 +31,7 @@ def agent(kind, runs=RUNS, **settings):
     found = (
         BC(OBSERVATIONS, BOUND, seeds, BCSettings(**vars(VAE) | settings))
         if kind == "vae"
-        else PlainBC(data(), BOUND, seeds, PlainBCSettings(**vars(PLAIN) | settings))
+        else PlainBC(OBSERVATIONS, BOUND, seeds, PlainBCSettings(**vars(PLAIN) | settings))
     )
     prune(found, data(), runs, Pruning(8, 16))
     return found
@@ -77,7 +78,8 @@ def test_masks_hold_and_a_dense_run_is_an_unmasked_one(kind):
 
 def test_plain_cloning_is_regression_on_scaled_observations():
     every = Transitions(*(column.double() for column in data()))
-    ours, draws = PlainBC(every, BOUND, [0, 5], PLAIN), Draws([0, 5])
+    ours, draws = PlainBC(OBSERVATIONS, BOUND, [0, 5], PLAIN), Draws([0, 5])
+    prepared, policy_of = normalised(every, PLAIN)
     ours.networks.double()
     ours.start()
     mean, std = every.observations.mean(0), every.observations.std(0, correction=0) + 1e-3
@@ -86,7 +88,7 @@ def test_plain_cloning_is_regression_on_scaled_observations():
     optimizers = [torch.optim.Adam(rival.parameters(), 3e-4) for rival in rivals]
     for step in range(5):
         places = draws.restart(9, step).integers(60, 8)
-        losses = ours.update(*draw_batch(ours, every, draws, 8, 9, step))["actor"]
+        losses = ours.update(*draw_batch(ours, prepared, draws, 8, 9, step))["actor"]
         for run, (rival, optimizer) in enumerate(zip(rivals, optimizers, strict=True)):
             loss = F.mse_loss(rival(scaled[places[run]]), every.actions[places[run]])
             optimizer.zero_grad()
@@ -94,18 +96,23 @@ def test_plain_cloning_is_regression_on_scaled_observations():
             optimizer.step()
             assert losses[run].item() == pytest.approx(loss.item(), abs=1e-10)
     observations = seen(runs=2)
-    for run, actions in enumerate(ours.policy(0)(observations)):
+    for run, actions in enumerate(policy_of(ours.policy(0))(observations)):
         expected = rivals[run]((torch.from_numpy(observations[run]) - mean) / std).detach()
         np.testing.assert_allclose(actions, expected, atol=1e-6)
 
 
-def test_scaling_is_an_option():
-    raw, scaled = agent("plain", [Run(0)], normalise=False), agent("plain", [Run(0)])
-    assert torch.equal(raw.scaled(data().observations), data().observations)
-    found = scaled.scaled(data().observations)
-    assert found.mean(0).abs().max() < 1e-6
-    assert (found.std(0, correction=0) - 1).abs().max() < 1e-3
-    assert not np.array_equal(raw.policy(0)(seen(runs=1)), scaled.policy(0)(seen(runs=1)))
+@pytest.mark.parametrize("settings", [BCSettings, BCQSettings, PlainBCSettings])
+def test_data_are_scaled_once_for_every_agent_by_the_same_setting(settings):
+    """And policies are asked with observations as they are, whatever they have learned from."""
+    asked = lambda observations: observations  # noqa: E731
+    raw, policy_of = normalised(data(), settings(normalise=False))
+    assert all(torch.equal(*pair) for pair in zip(raw, data(), strict=True))
+    assert np.array_equal(policy_of(asked)(seen()), seen())
+    scaled, policy_of = normalised(data(), settings())
+    assert scaled.observations.mean(0).abs().max() < 1e-6
+    assert (scaled.observations.std(0, correction=0) - 1).abs().max() < 1e-3
+    assert torch.equal(scaled.observations, scaled.next_observations)  # the same scale: these data have s' = s
+    assert np.array_equal(policy_of(asked)(data().observations.numpy()[None]), scaled.observations.numpy()[None])
 
 
 def test_the_decoder_acts_on_latents_within_a_quarter():
@@ -145,8 +152,7 @@ def test_encoder_and_decoder_are_ranked_apart_or_together():
 def test_both_kinds_have_the_sizes_of_their_sources():
     vae = BC(17, [1.0] * 6, [0])
     assert 4 * sum(parameter.numel() for parameter in vae.networks.parameters()) == 4_758_120
-    columns = [torch.randn(9, width) for width in (17, 6, 1, 17, 1)]
-    actor = PlainBC(Transitions(*columns), [1.0] * 6, [0]).networks["actor"]
+    actor = PlainBC(17, [1.0] * 6, [0]).networks["actor"]
     assert [tuple(layer.weight.shape) for layer in actor.layers] == [(1, 256, 17), (1, 256, 256), (1, 6, 256)]
     assert (BCSettings().batch, BCSettings().learning_rate) == (100, 1e-3)
     assert (PlainBCSettings().batch, PlainBCSettings().learning_rate) == (256, 3e-4)

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from lib import pruners
-from lib.errors import BadInput
+from lib.base import BadInput
 from lib.training.agents import ACTING, SCORING, Draws, Transitions, draw_batch
 from lib.training.bcq import BCQ, BCQSettings
 from lib.training.offline import Pruning, Run, prune

@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from lib import pruners
+from lib.base import BadInput
 from lib.data import vision
-from lib.errors import BadInput
 from lib.models.lenet import small_lenet
 from lib.training.examples import Examples, crop_flip
 from lib.training.supervised import Training, accuracy, learning_rate, seed_of, train

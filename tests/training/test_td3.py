@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from lib import pruners
-from lib.errors import BadInput
+from lib.base import BadInput
 from lib.models.mlp import plain
 from lib.training import td3
-from lib.training.environments import Environments
+from lib.training.vector_environments import Environments
 
 SMALL = td3.Settings(hidden=(8, 8), batch=16, random_steps=30, buffer=70, learning_rate=1e-3)
 
@@ -313,14 +313,40 @@ def test_another_session_is_refused(tmp_path):
     for other in (trainer("Hopper-v4", (1,)), trainer("Hopper-v4", settings=replace(SMALL, tau=0.1))):
         with pytest.raises(BadInput, match=r"is a session with other (seeds|settings): move it away"):
             td3.train(other, 9, folder=tmp_path)
-    log = tmp_path / td3.LOG
-    log.write_bytes(log.read_bytes()[:-1])
-    with pytest.raises(BadInput, match=r"replay.log ends before step 5"):
-        td3.train(trainer("Hopper-v4"), 9, folder=tmp_path)
     with pytest.raises(BadInput, match="a stack needs at least one seed"):
         td3.start("Aim-v0", [], td3.Settings())
     with pytest.raises(BadInput, match="Aim-v0: only MuJoCo environments can be kept"):
         td3.train(trainer("Aim-v0"), 5, folder=tmp_path / "other")
+
+
+def flipped(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGES = {
+    "state": (td3.STATE, flipped, "wrong checksum"),
+    "a bit of the log": (td3.LOG, flipped, "wrong checksum of steps"),
+    "zeros for the log": (td3.LOG, lambda log: log.write_bytes(bytes(log.stat().st_size)), "wrong checksum of steps 1"),
+    "the log's end": (td3.LOG, lambda log: log.write_bytes(log.read_bytes()[:-1]), "it ends before step 5"),
+    "the log": (td3.LOG, lambda log: log.unlink(), "it is gone"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_session_is_named_and_starts_anew(tmp_path, damage, capsys):
+    undisturbed = trainer("Hopper-v4")
+    td3.train(undisturbed, 9)
+    td3.train(trainer("Hopper-v4"), 5, folder=tmp_path)
+    name, spoil, why = DAMAGES[damage]
+    spoil(tmp_path / name)
+    again = trainer("Hopper-v4")
+    td3.train(again, 9, folder=tmp_path)
+    said = capsys.readouterr().err
+    assert said.startswith(f"{tmp_path / name} is damaged ({why}")
+    assert said.endswith("its run starts anew\n")
+    assert equal(undisturbed, 0, again, 0)
 
 
 # Bad input

@@ -7,12 +7,12 @@ minari      the same idea for Gymnasium's newer environments, where the package 
 
 from __future__ import annotations
 
+from lib.base import BadInput
 from lib.data import policies
 from lib.data.offline_rl.bundle import Bundle
 from lib.data.offline_rl.files import d4rl, minari, prepare
 from lib.data.offline_rl.names import environment, normalised
 from lib.data.offline_rl.recorded import recorded
-from lib.errors import BadInput
 
 __all__ = ["SOURCES", "Bundle", "check", "d4rl", "environment", "load", "minari", "normalised", "prepare", "recorded"]
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from lib.base import BadInput
 from lib.data.offline_rl.names import environment
-from lib.errors import BadInput
 
 BEYOND = 1e-4  # by how much rounding may carry an action beyond its bound
 

@@ -12,10 +12,10 @@ from typing import Any, BinaryIO
 import h5py
 import numpy as np
 
+from lib.base import BadInput
 from lib.data import sources
 from lib.data.offline_rl.bundle import Bundle
 from lib.data.offline_rl.names import environment
-from lib.errors import BadInput
 
 KEYS = ("observations", "actions", "rewards", "terminals", "timeouts")
 

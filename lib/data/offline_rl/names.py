@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lib.base import BadInput
 from lib.data.environments import normalised_return
-from lib.errors import BadInput
 
 QUALITIES = ("random", "medium", "expert", "medium-replay", "full-replay", "medium-expert")
 

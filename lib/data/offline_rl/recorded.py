@@ -8,11 +8,11 @@ from collections.abc import Callable
 import gymnasium
 import numpy as np
 
+from lib.base import BadInput
 from lib.data import policies
 from lib.data.environments import make
 from lib.data.offline_rl.bundle import Bundle
 from lib.data.offline_rl.names import environment
-from lib.errors import BadInput
 
 STEPS = 1000  # of an episode that nothing ends
 Act = Callable[[np.ndarray], np.ndarray]  # observations [n, o] -> actions [n, a]

@@ -1,6 +1,6 @@
 """Corpora that people recorded: where their files lie, who speaks in them, and how each is read.
 
-speechocean762/{WAVE,train,test}              as its publisher packs it
+speechocean762/{WAVE,train,test}              as its publisher packs it; parts have wav.scp, utt2spk, spk2gender
 speech/speechocean762/{index.json,audio}      the same clips, one Opus file a speaker
 voxceleb/vox2_dev/wav/ID/VIDEO/NNNNN.wav      VoxCeleb2's development set, its .m4a files turned into .wav
 voxceleb/vox1/wav/ID/VIDEO/NNNNN.wav          VoxCeleb1, both its parts in one folder
@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
+from lib.base import BadInput
 from lib.data.speech.filterbank import RATE
 from lib.data.speech.utterances import Trials, all_trials, read_trials
-from lib.errors import BadInput
 
 SHORTEST = RATE // 2  # samples: half a second
 LISTS = {"vox1_o": "veri_test2.txt", "vox1_e": "list_test_all2.txt", "vox1_h": "list_test_hard2.txt"}
@@ -30,11 +30,12 @@ PARTS = ("train", "test")
 
 @dataclass(frozen=True)
 class Clip:
-    """One utterance that is not read yet.
+    """Name one utterance that is not read yet, and say how to read it.
 
     Attributes:
         name: how errors call it.
         samples: how many its file announces.
+        sex: of the speaker, as the corpus writes it; empty where it does not say.
         read: its samples in the range of 16-bit integers, [samples].
     """
 
@@ -42,19 +43,20 @@ class Clip:
     speaker: str
     samples: int
     read: Callable[[], np.ndarray]
+    sex: str = ""
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Clips to learn from, clips to be judged on, and the lists of trials over the latter."""
+    """Hold the clips to learn from, the clips to be judged on, and the lists of trials over the latter."""
 
     train: list[Clip]
     test: list[Clip]
     trials: Mapping[str, Trials]
 
 
-def wav_clip(path: Path, speaker: str) -> Clip:
-    """An utterance in a .wav file of its own.
+def wav_clip(path: Path, speaker: str, sex: str = "") -> Clip:
+    """Check an utterance in a .wav file of its own, without reading its samples.
 
     Raises:
         BadInput: the file is missing, no .wav file, not 16-bit mono at 16 kHz, or shorter than half a second.
@@ -70,11 +72,11 @@ def wav_clip(path: Path, speaker: str) -> Clip:
     if found != (RATE, 1, 16):
         raise BadInput(f"{path} has {found[0]} Hz, {found[1]} channels, {found[2]} bits; expected {RATE} Hz, 1, 16")
     _long_enough(str(path), samples)
-    return Clip(str(path), speaker, samples, lambda: read_wav(path))
+    return Clip(str(path), speaker, samples, lambda: read_wav(path), sex)
 
 
 def read_wav(path: Path) -> np.ndarray:
-    """The samples of a 16-bit mono file, int16 [n]. BadInput when it ends before it should."""
+    """Read the samples of a 16-bit mono file, int16 [n]. BadInput when it ends before it should."""
     with wave.open(str(path)) as file:
         content, announced = file.readframes(file.getnframes()), file.getnframes()
     if len(content) != 2 * announced:
@@ -88,27 +90,31 @@ def _long_enough(name: str, samples: int) -> None:
 
 
 def speechocean762_official(root: Path) -> Corpus:
-    """As published: each part has wav.scp (utterance, file below the root) and utt2spk (utterance, speaker)."""
+    """Read it as published: each part has the tables wav.scp (utterance, file below the root), utt2spk (utterance,
+    speaker) and spk2gender (speaker, m or f)."""
     parts: dict[str, list[Clip]] = {}
     for part in PARTS:
         files = _table(root / part / "wav.scp")
-        speakers = _table(root / part / "utt2spk")
+        speakers, sexes = _table(root / part / "utt2spk"), _table(root / part / "spk2gender")
         for utterance in files:
             if utterance not in speakers:
                 raise BadInput(f"{root / part / 'utt2spk'} names no speaker of utterance {utterance} in wav.scp")
+            if speakers[utterance] not in sexes:
+                raise BadInput(f"{root / part / 'spk2gender'} says nothing of the speaker {speakers[utterance]}")
         order = sorted(files, key=lambda utterance: (speakers[utterance], utterance))
-        parts[part] = [wav_clip(root / files[utterance], speakers[utterance]) for utterance in order]
+        parts[part] = [wav_clip(root / files[one], speakers[one], sexes[speakers[one]]) for one in order]
     return _one_session(**parts)
 
 
 def _one_session(train: list[Clip], test: list[Clip]) -> Corpus:
-    """speechocean762 has one recording session a speaker, so every pair of test clips counts."""
-    speakers = np.array([clip.speaker for clip in test])
-    return Corpus(train, test, {"one_session": all_trials(speakers, np.arange(len(test)))})
+    """Pair all test clips: speechocean762 has one recording session a speaker, so every pair counts."""
+    speakers, sexes = np.array([clip.speaker for clip in test]), np.array([clip.sex for clip in test])
+    lists = {"one_session": all_trials(speakers), "same_sex": all_trials(speakers, groups=sexes)}
+    return Corpus(train, test, lists)
 
 
 def _table(path: Path) -> dict[str, str]:
-    """A file of Kaldi's: key, blank, value in each line."""
+    """Read a file of Kaldi's: key, blank, value in each line."""
     if not path.is_file():
         raise BadInput(f"{path} does not exist; it belongs to the corpus")
     lines = [line.split(maxsplit=1) for line in path.read_text().splitlines() if line.strip()]
@@ -118,7 +124,7 @@ def _table(path: Path) -> dict[str, str]:
 
 
 def speechocean762_packed(root: Path) -> Corpus:
-    """One Opus file a speaker; index.json says where each clip begins, and its length, in samples."""
+    """Read it with one Opus file a speaker; index.json says where each clip begins, and its length, in samples."""
     index = json.loads((root / "index.json").read_text())
     if index["sample_rate"] != RATE:
         raise BadInput(f"{root / 'index.json'}: sample_rate is {index['sample_rate']}; expected {RATE}")
@@ -129,7 +135,7 @@ def speechocean762_packed(root: Path) -> Corpus:
             name, start, count = f"{path}, clip {clip['id']}", clip["start"], clip["n"]
             _long_enough(name, count)
             read = _slice(path, entry["n_samples"], start, count)
-            parts[entry["split"]].append(Clip(name, speaker, count, read))
+            parts[entry["split"]].append(Clip(name, speaker, count, read, entry["gender"]))
     return _one_session(**parts)
 
 
@@ -151,7 +157,7 @@ def _decoded(path: Path, total: int) -> np.ndarray:
 
 
 def voxceleb(root: Path) -> Corpus:
-    """Every file of VoxCeleb2's development set, and every file of VoxCeleb1 that a list of trials names."""
+    """Take every file of VoxCeleb2's development set, and of VoxCeleb1 every file that a list of trials names."""
     folder, below = root / "vox2_dev" / "wav", root / "vox1" / "wav"
     if not folder.is_dir():
         raise BadInput(f"{folder} does not exist; it would hold VoxCeleb2's development set as ID/VIDEO/NNNNN.wav")

@@ -11,12 +11,12 @@ WINDOW, SHIFT = 400, 160  # samples: 25 ms and 10 ms
 
 
 def frames(samples: int) -> int:
-    """How many whole windows fit into so many samples."""
+    """Count the whole windows that fit into so many samples."""
     return max(0, 1 + (samples - WINDOW) // SHIFT)
 
 
 def log_mel(samples: np.ndarray) -> np.ndarray:
-    """The logarithms of the energies in 40 Mel bands: float32 [frames, 40].
+    """Compute the logarithms of the energies in 40 Mel bands, float32 [frames, 40].
 
     Kaldi's conventions: windows of 25 ms every 10 ms that lie wholly within the waveform, without their mean, with a
     pre-emphasis of 0.97 and Povey's window; triangles from 20 Hz to 8 kHz on the scale 1127 ln(1 + f / 700). No dither,

@@ -9,45 +9,62 @@ from pathlib import Path
 
 import numpy as np
 
+from lib.base import BadInput
 from lib.data.speech.filterbank import BANDS, log_mel
-from lib.errors import BadInput
 
 IMPOSTORS = 10  # trials of two speakers for each of one
 
 
 @dataclass(frozen=True, eq=False)
 class Utterances:
-    """The features of many utterances, one after another in one array, which may be a memory map.
+    """Hold the features of many utterances, one after another in one array, which may be a memory map.
 
     Attributes:
         features: float32 [frames of all, 40], log-Mel energies less their mean over the utterance.
         starts: int64 [n + 1], where each utterance begins, and the end of the last.
         speakers: int64 [n], from 0.
         means: float32 [n, 40], what was subtracted.
+        sessions: int64 [n], which recording session of its speaker an utterance belongs to; None: each is one of its
+            own.
     """
 
     features: np.ndarray
     starts: np.ndarray
     speakers: np.ndarray
     means: np.ndarray
+    sessions: np.ndarray | None = None
 
     @classmethod
-    def of(cls, waveforms: Iterable[np.ndarray], speakers: Sequence[int]) -> Utterances:
-        """From waveforms at 16 kHz in the range of 16-bit integers."""
+    def of(
+        cls, waveforms: Iterable[np.ndarray], speakers: Sequence[int], sessions: np.ndarray | None = None
+    ) -> Utterances:
+        """Compute the features of waveforms at 16 kHz in the range of 16-bit integers."""
         banks = [log_mel(samples) for samples in waveforms]
         means = np.stack([bank.mean(0) for bank in banks])
         features = np.concatenate([bank - mean for bank, mean in zip(banks, means, strict=True)])
-        return cls(features, np.cumsum([0, *map(len, banks)]), np.asarray(speakers, np.int64), means)
+        return cls(features, np.cumsum([0, *map(len, banks)]), np.asarray(speakers, np.int64), means, sessions)
 
     def __len__(self) -> int:
         return len(self.speakers)
 
     def __getitem__(self, index: int) -> np.ndarray:
-        """One whole utterance, float32 [frames, 40]."""
+        """Return one whole utterance, float32 [frames, 40]."""
         return self.features[self.starts[index] : self.starts[index + 1]]
 
+    def of_speakers(self, chosen: Sequence[int]) -> Utterances:
+        """Take the utterances of these speakers alone, whose labels become 0, 1, ... in the order given."""
+        labels = {speaker: label for label, speaker in enumerate(chosen)}
+        kept = [index for index, speaker in enumerate(self.speakers) if speaker in labels]
+        return Utterances(
+            np.concatenate([self[index] for index in kept]),
+            np.cumsum([0, *(len(self[index]) for index in kept)]),
+            np.array([labels[speaker] for speaker in self.speakers[kept]]),
+            self.means[kept],
+            None if self.sessions is None else self.sessions[kept],
+        )
+
     def crops(self, chosen: Sequence[int], frames: int, uniforms: Sequence[float]) -> np.ndarray:
-        """Consecutive frames of some utterances, float32 [len(chosen), frames, 40].
+        """Cut consecutive frames out of some utterances, float32 [len(chosen), frames, 40].
 
         An utterance that is shorter is repeated until it is long enough.
 
@@ -66,7 +83,7 @@ class Utterances:
 
 @dataclass(frozen=True, eq=False)
 class Trials:
-    """Pairs of test utterances: do they have the same speaker?
+    """Hold pairs of test utterances, and whether each has one speaker or two.
 
     Attributes:
         pairs: int64 [n, 2], which utterances.
@@ -79,7 +96,7 @@ class Trials:
 
 @dataclass(frozen=True, eq=False)
 class Speech:
-    """Speakers to learn from and others to be judged on.
+    """Hold the speakers to learn from and the others to be judged on.
 
     Attributes:
         speakers: how many there are to learn from; labels of `train` are 0 to this - 1.
@@ -93,24 +110,51 @@ class Speech:
     trials: Mapping[str, Trials]
 
 
-def all_trials(speakers: np.ndarray, sessions: np.ndarray, seed: int = 0) -> Trials:
-    """All pairs of one speaker from different sessions, and ten times as many of two speakers, drawn by chance.
+def all_trials(
+    speakers: np.ndarray, sessions: np.ndarray | None = None, groups: np.ndarray | None = None, seed: int = 0
+) -> Trials:
+    """Take all pairs of one speaker from different sessions, and draw ten times as many of two speakers.
 
     Args:
-        sessions: [n], of each utterance within its speaker; all different where a speaker has only one recording.
+        sessions: [n], of each utterance within its speaker; None: each utterance is a session of its own.
+        groups: [n], the sex of each utterance's speaker, say: two speakers make a trial only within a group, which
+            is harder because what tells the groups apart does not help. None: any two speakers do.
+
+    Raises:
+        BadInput: no two speakers are of one group.
     """
     first, second = np.triu_indices(len(speakers), 1)
     one = speakers[first] == speakers[second]
-    targets = np.flatnonzero(one & (sessions[first] != sessions[second]))
-    others = np.flatnonzero(~one)
+    apart = one if sessions is None else one & (sessions[first] != sessions[second])
+    targets = np.flatnonzero(apart)
+    others = np.flatnonzero(~one if groups is None else ~one & (groups[first] == groups[second]))
+    if groups is not None and not len(others):
+        raise BadInput("trials within groups need two speakers of one group; here each speaker has one of its own")
     count = min(len(others), IMPOSTORS * len(targets))
     drawn = np.random.default_rng(seed).choice(others, count, replace=False)
     chosen = np.sort(np.concatenate([targets, drawn]))
     return Trials(np.stack([first[chosen], second[chosen]], 1), one[chosen])
 
 
+def hold_out(data: Speech, count: int, seed: int = 0) -> Speech:
+    """Judge on so many of the training speakers, who are then not learned from; the test speakers are not looked at.
+
+    What is chosen on such a validation split (a weight, a rate) has seen no test speaker. Who is held out is drawn by
+    the seed.
+
+    Raises:
+        BadInput: fewer than two speakers would be left to learn from, or to be judged on.
+    """
+    if not 2 <= count <= data.speakers - 2:
+        raise BadInput(f"{count} speakers held out of {data.speakers}: expected 2 to {data.speakers - 2}")
+    order = np.random.default_rng(seed).permutation(data.speakers)
+    validation, train = (data.train.of_speakers(np.sort(part).tolist()) for part in (order[:count], order[count:]))
+    trials = {"validation": all_trials(validation.speakers, validation.sessions)}
+    return Speech(data.name, train, validation, data.speakers - count, trials)
+
+
 def read_trials(path: Path) -> list[tuple[bool, str, str]]:
-    """An official list of trials, plain or gzipped, a line each: 1 or 0 (the same speaker?), file, file.
+    """Read an official list of trials, plain or gzipped, a line each: 1 or 0 (the same speaker?), file, file.
 
     Raises:
         BadInput: a line of another form, or one whose files' speakers (the first folder) are not what it says.

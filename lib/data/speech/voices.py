@@ -15,7 +15,7 @@ import numpy as np
 from scipy.signal import fftconvolve, lfilter, sosfilt
 
 from lib.data.speech.filterbank import BANDS, RATE
-from lib.data.speech.utterances import Speech, Utterances, all_trials
+from lib.data.speech.utterances import Speech, Trials, Utterances, all_trials
 
 # Formants of vowels in Hz, rounded averages of Peterson and Barney (1952): i, I, e, ae, a, o, U, u
 VOWELS = np.array(
@@ -28,11 +28,12 @@ HIGHER = (3500.0, 4500.0)  # formants that vowels share
 WIDTHS = np.array([80.0, 100.0, 140.0, 200.0, 300.0])  # bandwidths of the five, Hz
 HISSES = np.array([[2500.0, 1200.0], [4500.0, 1500.0], [6000.0, 2000.0]])  # sh, s, f: centre and width, Hz
 FADE = RATE // 100  # 10 ms from phone to phone
+PITCH = 130.0  # Hz, the median over speakers; half of them speak above it, half below
 
 
 @dataclass(frozen=True)
 class Voice:
-    """A speaker.
+    """Describe a speaker.
 
     Attributes:
         pitch: mean, Hz.
@@ -53,7 +54,7 @@ class Voice:
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many of everything; `seconds` is the length of each utterance."""
+    """Say how many there are of everything; `seconds` is the length of each utterance."""
 
     train_speakers: int = 40
     test_speakers: int = 40
@@ -63,10 +64,10 @@ class Sizes:
 
 
 def voice(draw: np.random.Generator) -> Voice:
-    """A new speaker. A high pitch often goes with a short tract."""
+    """Draw a new speaker; a high pitch often goes with a short tract."""
     size = draw.normal()
     return Voice(
-        pitch=130 * np.exp(0.35 * (0.6 * size + 0.8 * draw.normal())),
+        pitch=PITCH * np.exp(0.35 * (0.6 * size + 0.8 * draw.normal())),
         jitter=draw.uniform(0.003, 0.02),
         tilt=draw.uniform(0.6, 0.95),
         breath=draw.uniform(0.01, 0.1),
@@ -76,7 +77,7 @@ def voice(draw: np.random.Generator) -> Voice:
 
 
 def speak(voice: Voice, pitch: float, seconds: float, draw: np.random.Generator) -> np.ndarray:
-    """Random phones, float64 [seconds * 16,000], of any level.
+    """Speak random phones, float64 [seconds * 16,000], of any level.
 
     Args:
         pitch: Hz, of this session.
@@ -105,7 +106,7 @@ def speak(voice: Voice, pitch: float, seconds: float, draw: np.random.Generator)
 
 
 def source(voice: Voice, pitch: float, count: int, draw: np.random.Generator) -> np.ndarray:
-    """The glottis: a falling tone of impulses, softened, and breath. [count]"""
+    """Imitate the glottis: a falling tone of impulses, softened, and breath. [count]"""
     most = int(3 * pitch * count / RATE) + 10
     periods = RATE / pitch * np.exp(voice.jitter * draw.normal(size=most))
     times = np.cumsum(periods * np.linspace(0.9, 1.1, most) ** draw.uniform(0.5, 2))
@@ -117,7 +118,7 @@ def source(voice: Voice, pitch: float, count: int, draw: np.random.Generator) ->
 
 
 def resonate(samples: np.ndarray, centres: np.ndarray, widths: np.ndarray) -> np.ndarray:
-    """Through resonances one after another, each with gain 1 at 0 Hz (Klatt 1980); none lies above 7.6 kHz."""
+    """Filter by resonances in turn, each with gain 1 at 0 Hz (Klatt 1980); none lies above 7.6 kHz."""
     radius = np.exp(-np.pi * widths / RATE)
     angle = 2 * np.pi * np.minimum(centres, 7600) / RATE
     second, third = -2 * radius * np.cos(angle), radius**2
@@ -126,7 +127,7 @@ def resonate(samples: np.ndarray, centres: np.ndarray, widths: np.ndarray) -> np
 
 
 def channel(draw: np.random.Generator, decibels: float = 6.0) -> np.ndarray:
-    """A microphone and a room: a filter that raises or lowers each band of the ear by so many decibels. [1024]
+    """Imitate a microphone and a room by a filter that raises or lowers each band by so many decibels. [1024]
 
     It changes the mean of every feature by chance, and, being constant, nothing but the mean.
     """
@@ -136,8 +137,8 @@ def channel(draw: np.random.Generator, decibels: float = 6.0) -> np.ndarray:
     return np.roll(np.fft.irfft(10 ** (gains / 20)), 512) * np.hanning(1024)
 
 
-def sessions(seed: int, speaker: int, sizes: Sizes) -> list[list[np.ndarray]]:
-    """What one speaker says, [session][utterance] -> float32 samples in the range of 16-bit integers.
+def recordings(seed: int, speaker: int, sizes: Sizes) -> list[list[np.ndarray]]:
+    """Record what one speaker says, [session][utterance] -> float32 samples in the range of 16-bit integers.
 
     Speaker k depends on the seed and on k alone.
     """
@@ -159,15 +160,28 @@ def sessions(seed: int, speaker: int, sizes: Sizes) -> list[list[np.ndarray]]:
 
 @cache
 def synthetic(sizes: Sizes = Sizes(), seed: int = 0) -> Speech:
-    """Speakers to learn from and others to test on; trials join different sessions only."""
+    """Make speakers to learn from and others to test on; trials join different sessions only.
+
+    The second list of trials has two speakers of one pitch range only, both above 130 Hz or both below. It stands for
+    trials within one sex, which these voices do not have.
+    """
     train = range(sizes.train_speakers)
     test = range(sizes.train_speakers, sizes.train_speakers + sizes.test_speakers)
-    told = {part: _told(seed, part, sizes) for part in (train, test)}
-    session = np.tile(np.repeat(np.arange(sizes.sessions), sizes.utterances), len(test))
-    trials = {"across_sessions": all_trials(told[test].speakers, session)}
-    return Speech("synthetic", told[train], told[test], sizes.train_speakers, trials)
+    learned, tested = (_features(seed, part, sizes) for part in (train, test))
+    return Speech("synthetic", learned, tested, sizes.train_speakers, trials(tested, seed, test))
 
 
-def _told(seed: int, speakers: range, sizes: Sizes) -> Utterances:
-    takes = (take for speaker in speakers for session in sessions(seed, speaker, sizes) for take in session)
-    return Utterances.of(takes, np.repeat(np.arange(len(speakers)), sizes.sessions * sizes.utterances))
+def trials(tested: Utterances, seed: int, speakers: range) -> dict[str, Trials]:
+    """List the trials over made voices by name; "same_pitch_range" is left out where no two speakers share a range."""
+    lists = {"across_sessions": all_trials(tested.speakers, tested.sessions)}
+    high = np.array([voice(np.random.default_rng([seed, speaker])).pitch > PITCH for speaker in speakers])
+    if max(high.sum(), (~high).sum()) > 1:
+        lists["same_pitch_range"] = all_trials(tested.speakers, tested.sessions, high[tested.speakers])
+    return lists
+
+
+def _features(seed: int, speakers: range, sizes: Sizes) -> Utterances:
+    takes = (take for speaker in speakers for session in recordings(seed, speaker, sizes) for take in session)
+    labels = np.repeat(np.arange(len(speakers)), sizes.sessions * sizes.utterances)
+    sessions = np.tile(np.repeat(np.arange(sizes.sessions), sizes.utterances), len(speakers))
+    return Utterances.of(takes, labels, sessions)

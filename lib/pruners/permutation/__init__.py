@@ -4,7 +4,19 @@ order = anneal(weight)                                      # one matrix: an ord
 permuted, report = permute(model, inputs)                   # a whole network, which computes the same function
 """
 
+from lib.pruners.permutation.both_sides import anneal_both, kept_both_ways
 from lib.pruners.permutation.network import permute
 from lib.pruners.permutation.search import COOLING, HOT, anneal, bound, efficacy, greedy, kept
 
-__all__ = ["COOLING", "HOT", "anneal", "bound", "efficacy", "greedy", "kept", "permute"]
+__all__ = [
+    "COOLING",
+    "HOT",
+    "anneal",
+    "anneal_both",
+    "bound",
+    "efficacy",
+    "greedy",
+    "kept",
+    "kept_both_ways",
+    "permute",
+]

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.node import map_aggregate
 
-from lib.errors import BadInput
+from lib.base import BadInput
 
 
 def _words(text: str) -> frozenset[str]:

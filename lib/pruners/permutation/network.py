@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from lib.errors import BadInput
+from lib.base import BadInput
 from lib.pruners.layers import as_matrix, eligible, prunable
 from lib.pruners.permutation.channels import Axis, Ties, leaves, read
 from lib.pruners.permutation.search import anneal, bound, kept

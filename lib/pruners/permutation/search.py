@@ -12,6 +12,7 @@ proposal at a time.
 
 from __future__ import annotations
 
+import math
 import time
 
 import numba
@@ -19,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lib.errors import BadInput
+from lib.base import BadInput
 from lib.pruners.patterns import n_of_m
 
 # Where the temperature starts, in units of a typical change, and what is left of it at the end. Chosen on a Gaussian
@@ -105,7 +106,11 @@ def anneal(
     """
     if proposals < 100:
         raise BadInput(f"proposals={proposals}: at least 100 are needed")
+    if seconds is not None and not 0 <= seconds < math.inf:
+        raise BadInput(f"seconds={seconds}: expected a finite time, or None for all proposals")
     columns = np.ascontiguousarray(_columns(weight).numpy())
+    if movable is not None and (movable.dtype != torch.bool or movable.shape != weight.shape[1:]):
+        raise BadInput(f"movable is {movable.dtype} {list(movable.shape)}: expected bool, one a column of the weight")
     free = np.arange(len(columns)) if movable is None else np.flatnonzero(movable.cpu().numpy())
     if len(free) < 2:
         return torch.arange(len(columns))

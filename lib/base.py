@@ -1,0 +1,194 @@
+"""What every room stands on: where things are, bad input refused at the door, and files written whole or not at all."""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import math
+import os
+import secrets
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, BinaryIO, TypeVar, Union, get_args, get_origin, get_type_hints
+
+# Every path of the project starts here, so that nothing depends on the folder a program runs in.
+ROOT = Path(__file__).resolve().parents[1]
+DATA = ROOT / "data"
+DOWNLOADS = ROOT / ".downloads"
+NOTEBOOKS = ROOT / "notebooks"
+PAPERS = ROOT / "lib" / "papers"
+PARAMS = ROOT / "params.yaml"
+README = ROOT / "README.md"
+RESULTS = ROOT / "results"
+STORE = ROOT / ".sweep"
+
+PART = ".part"  # how an unfinished file's name ends; DVC ignores these (.dvcignore)
+T = TypeVar("T")
+
+
+class BadInput(ValueError):
+    """Bad input, refused at the door.
+
+    The message is one line that names what was wrong and what would be right. Programs print it and exit with
+    status 2; it is never caught to be ignored.
+    """
+
+
+@dataclass(frozen=True)
+class Range:
+    """Between which numbers a setting lies, both included: `share: Annotated[float, Range(0, 1)]`, see `build`."""
+
+    low: float = -math.inf
+    high: float = math.inf
+
+    def __str__(self) -> str:
+        if self.high == math.inf:
+            return f"at least {self.low:g}"
+        return f"a number from {self.low:g} to {self.high:g}"
+
+
+Count = Annotated[int, Range(1)]  # how many of something, at least one
+
+
+@contextmanager
+def atomic(path: Path) -> Iterator[BinaryIO]:
+    """A new binary file (readable too) that appears under its name when the block ends well, complete and on disk.
+
+    If the block raises, nothing remains; if the process is killed, a `.<name>.<random>.part` remains that nobody reads
+    and anybody may delete. Two processes may write the same file at once: each writes its own part, the last stays.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PART}")
+    try:
+        with part.open("x+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def aside(path: Path) -> Path:
+    """Move a damaged file (or a folder in its place) out of the way, to `<name>.damaged`; where it is now.
+
+    What was set aside under that name before is kept too, under a number.
+    """
+    names = (path.with_suffix(f".damaged{number or ''}") for number in itertools.count())
+    return path.replace(next(name for name in names if not name.exists()))
+
+
+def writable(folder: Path) -> None:
+    """Refuse a folder that takes no files, before hours of work are spent on what would go there.
+
+    Raises:
+        BadInput: it cannot be made or written to.
+    """
+    try:
+        with atomic(folder / "writable"):
+            pass
+        (folder / "writable").unlink(missing_ok=True)
+    except OSError as error:
+        raise BadInput(f"{folder} cannot be written to: {error.strerror}") from error
+
+
+@contextmanager
+def locked(path: Path, work: str) -> Iterator[None]:
+    """Only one process at a time works on a path: the second is refused while the block of the first lasts.
+
+    The lock is held on `.<name>.lock` beside the path, which stays there and is empty. It goes with its process, so
+    one that was killed leaves nothing behind.
+
+    Args:
+        work: what goes on there, such as "a sweep of two_four_workflow", for the error.
+
+    Raises:
+        BadInput: another process works on it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_name(f".{path.name}.lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise BadInput(f"{work} is at work in {path} already: wait for its end, or use another folder") from error
+        yield
+
+
+def build(cls: type[T], content: Any, where: str) -> T:
+    """A dataclass from a mapping, nested ones and tuples of them too; names and kinds of values are checked.
+
+    Numbers must be finite. A list must hold something, unless it is empty by default. What is annotated with a
+    `Range`, such as `seeds: Count`, must lie in it.
+
+    Args:
+        where: how an error names the place, such as "quick.two_four_workflow".
+    """
+    if not isinstance(content, Mapping):
+        raise BadInput(f"{where}: expected settings by name, found {content!r}")
+    known = {field.name: field for field in fields(cls)}
+    unknown = [name for name in content if name not in known]
+    if unknown:
+        raise BadInput(f"{where}: unknown setting {unknown[0]!r}; known are {', '.join(known)}")
+    required = [n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING]
+    missing = [name for name in required if name not in content]
+    if missing:
+        raise BadInput(f"{where}: setting {missing[0]!r} is missing")
+    kinds = get_type_hints(cls, include_extras=True)
+    values = {name: _value(kinds[name], value, f"{where}.{name}") for name, value in content.items()}
+    empty = [name for name, value in values.items() if value == () and known[name].default != ()]
+    if empty:
+        raise BadInput(f"{where}.{empty[0]}: expected at least one value, found []")
+    try:
+        return cls(**values)
+    except BadInput as error:
+        raise BadInput(f"{where}: {error}") from error
+
+
+def refuse_unknown(task: Any, **known: Collection[str]) -> None:
+    """Refuse names that nobody knows: `refuse_unknown(self, data=vision.names(), network=NETWORKS)`.
+
+    Raises:
+        BadInput: what the task has under one of these names is not among those known.
+    """
+    for field, names in known.items():
+        if (value := getattr(task, field)) not in names:
+            raise BadInput(f"{field} {value!r}: known are {', '.join(names)}")
+
+
+def refuse_twice(**lists: Sequence) -> None:
+    """Refuse lists with a value twice, which would be trained twice for one row: `refuse_twice(kept=self.kept)`.
+
+    Raises:
+        BadInput: the setting and the value.
+    """
+    for name, values in lists.items():
+        if twice := [value for place, value in enumerate(values) if value in values[:place]]:
+            raise BadInput(f"{name}={list(values)}: {twice[0]!r} stands there twice, expected each value once")
+
+
+def _value(kind: Any, value: Any, where: str) -> Any:
+    if get_origin(kind) is Annotated:
+        kind, *marks = get_args(kind)
+        found = _value(kind, value, where)
+        for mark in marks:
+            if isinstance(mark, Range) and not (mark.low <= found <= mark.high):
+                raise BadInput(f"{where}: expected {mark}, found {value!r}")
+        return found
+    if is_dataclass(kind):
+        return build(kind, value, where)
+    if get_origin(kind) in (Union, UnionType):  # of one kind and None
+        return None if value is None else _value(next(k for k in get_args(kind) if k is not NoneType), value, where)
+    if get_origin(kind) is tuple:
+        if not isinstance(value, list):
+            raise BadInput(f"{where}: expected a list, found {value!r}")
+        return tuple(_value(get_args(kind)[0], item, f"{where}[{i}]") for i, item in enumerate(value))
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if kind is float and isinstance(value, float) and not math.isfinite(value):
+        raise BadInput(f"{where}: expected a finite number, found {value!r}")
+    if isinstance(kind, type) and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
+        raise BadInput(f"{where}: expected {kind.__name__}, found {value!r}")
+    return value

@@ -1,0 +1,125 @@
+"""What transposable masks keep and how long they take to find: the exact ones, and two rules that others use.
+
+Kept is in percent of the magnitude of a Gaussian matrix, short the share of blocks in percent in which fewer than
+n x m weights stay, optimal that whose sum is at least that of the best mask with n both ways (up to rounding). All are
+compiled loops or products over all blocks of the matrix, and take turns on one core; milliseconds are medians.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numba
+import numpy as np
+import torch
+from torch import Tensor
+
+from lib.bench.timing import in_turn
+from lib.pruners import n_of_m, transposable
+from lib.pruners.transposable import assignment, dual, from_blocks, to_blocks
+
+DEVICE, THREADS = "cpu", 1
+COLUMNS = ("n", "m", "rows", "columns", "method", "kept", "short", "optimal", "ms", "ratio_to_exact")
+SIZES = ((2, 4, 4096), (4, 8, 4096), (8, 16, 8192))
+SAMPLE = 2**14  # blocks of which the share of optimal ones is counted
+
+
+def run(device: str) -> list[dict]:
+    """One row a pattern and method."""
+    return [row for n, m, side in SIZES for row in measured(n, m, side)]
+
+
+def measured(n: int, m: int, side: int, seconds: float = 3.0) -> list[dict]:
+    """The rows of one pattern on a Gaussian matrix [side, side]; the plain mask of rows only is there to compare."""
+    magnitude = torch.randn(side, side, generator=torch.Generator().manual_seed(0)).abs()
+    rivals: dict[str, Callable[[], Tensor]] = {
+        "rows only": lambda: n_of_m({"w": magnitude}, n, m)["w"],
+        "exact": lambda: transposable({"w": magnitude}, n, m)["w"],
+        "greedy": partial(by_rule, magnitude, n, m, greedy),
+        "2-approximation": partial(by_rule, magnitude, n, m, two_approximation),
+    }
+    blocks = to_blocks(magnitude, m)[:SAMPLE].double()
+    best = dual(blocks, n, *assignment(blocks, n)[1:])
+    shares = {}
+    for name, search in rivals.items():  # this also compiles
+        mask = search()
+        kept = to_blocks(mask, m)
+        shares[name] = {
+            "kept": 100 * float(magnitude[mask].double().sum() / magnitude.double().sum()),
+            "short": 100 * float((kept.sum((1, 2)) < n * m).double().mean()),
+        }
+        if name != "rows only":
+            optimal = (blocks * kept[:SAMPLE]).sum((1, 2)) > best - 1e-5 * best
+            shares[name]["optimal"] = 100 * float(optimal.double().mean())
+    times = in_turn(rivals, seconds, warmup=0)
+    where = {"n": n, "m": m, "rows": side, "columns": side}
+    return [
+        where | {"method": name, **share, "ms": times[name], "ratio_to_exact": times[name] / times["exact"]}
+        for name, share in shares.items()
+    ]
+
+
+def by_rule(magnitude: Tensor, n: int, m: int, rule: Callable[[np.ndarray, int, np.ndarray], None]) -> Tensor:
+    """The mask of a matrix when each block follows a compiled rule."""
+    blocks = to_blocks(magnitude, m).contiguous()
+    kept = torch.zeros(blocks.shape, dtype=torch.bool)
+    rule(blocks.numpy(), n, kept.numpy())
+    return from_blocks(kept, magnitude.shape)
+
+
+@numba.njit(nogil=True)
+def greedy(blocks, n, kept):
+    """Take the entries of a block from the largest down, each as long as its row and its column have room.
+
+    So does the kernel of torch's `_sparse_semi_structured_tile`, which came from xformers, for 2:4. It may end with
+    rows and columns that could take another entry, but not the same one.
+    """
+    m = blocks.shape[1]
+    in_row, in_column, order = np.empty(m, np.int64), np.empty(m, np.int64), np.empty(m * m, np.int64)
+    for b in range(len(blocks)):
+        in_row[:], in_column[:] = 0, 0
+        _sort(blocks[b], order)
+        for k in range(m * m):
+            place = order[m * m - 1 - k]
+            i, j = place // m, place % m
+            if in_row[i] < n and in_column[j] < n:
+                kept[b, i, j] = True
+                in_row[i] += 1
+                in_column[j] += 1
+
+
+@numba.njit(nogil=True)
+def two_approximation(blocks, n, kept):
+    """Remove the entries of a block from the smallest up, each as long as its row or its column has to lose more.
+
+    Hubara et al. (2021), Algorithm 1: what is removed weighs at most twice what an exact mask removes. A row may lose
+    more than m - n.
+    """
+    m = blocks.shape[1]
+    in_row, in_column, order = np.empty(m, np.int64), np.empty(m, np.int64), np.empty(m * m, np.int64)
+    kept[:] = True
+    for b in range(len(blocks)):
+        in_row[:], in_column[:] = 0, 0
+        _sort(blocks[b], order)
+        for place in order:
+            i, j = place // m, place % m
+            if in_row[i] < m - n or in_column[j] < m - n:
+                kept[b, i, j] = False
+                in_row[i] += 1
+                in_column[j] += 1
+
+
+@numba.njit(nogil=True)
+def _sort(block, order):
+    """The places of a block from the smallest entry up, by Shell's method: fast for so few, and quick to compile."""
+    values = block.ravel()
+    for place in range(len(values)):
+        order[place] = place
+    for gap in (57, 23, 10, 4, 1):
+        for end in range(gap, len(values)):
+            place, slot = order[end], end
+            while slot >= gap and values[order[slot - gap]] > values[place]:
+                order[slot] = order[slot - gap]
+                slot -= gap
+            order[slot] = place

@@ -1,0 +1,20 @@
+"""What a measure gives for a claim: for each cell, such as a network on a data set, one number a seed."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+Values = dict[str, dict[int, float]]  # {"data/network": {seed: value}}
+
+
+def cells(values: pd.Series) -> Values:
+    """A series whose index ends with the seed: the levels before it, joined by slashes, name the cell. Sorted."""
+    found: Values = {}
+    for (*cell, seed), value in values.sort_index().items():
+        found.setdefault("/".join(map(str, cell)), {})[int(seed)] = float(value)
+    return found
+
+
+def by_seed(values: pd.Series) -> dict[int, float]:
+    """A series whose index is the seed: {seed: value}."""
+    return {int(seed): float(value) for seed, value in values.items()}

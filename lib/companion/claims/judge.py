@@ -1,0 +1,295 @@
+"""From runs to verdicts. Reads run files only; trains nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pandas as pd
+
+from lib import base
+from lib.base import BadInput
+from lib.companion.claims.papers import Claim, Paper, grounds_first
+from lib.companion.results import read_runs
+from lib.companion.statistics import (
+    DIFFERS,
+    MOOT,
+    NOT_RUN,
+    UNDECIDED,
+    VERDICTS,
+    Interval,
+    interval,
+    seeds_to_decide,
+    together,
+    verdict,
+)
+
+Measured = float | Mapping[str, float | Mapping[int, float] | Interval]
+
+
+class Unmeasurable(BadInput):
+    """The runs that are there do not hold what a claim is measured on."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One network, environment or device that a claim is judged on, with its own verdict.
+
+    Attributes:
+        reason: why it is undecided or moot, as far as that is known.
+    """
+
+    name: str
+    measured: Interval
+    verdict: str
+    reason: str = ""
+
+    def __str__(self):
+        text = f"{_text(self.measured)}, {self.verdict}" + (f" ({self.reason})" if self.reason else "")
+        return f"{self.name}: {text}" if self.name else text
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim as judged at one scale: its cells, or why there are none."""
+
+    cells: tuple[Cell, ...] = ()
+    data: str = ""
+    why: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """One verdict from those of the cells; cells that are moot count only where all are."""
+        found = [cell.verdict for cell in self.cells]
+        return together([one for one in found if one != MOOT] or found) if found else NOT_RUN
+
+
+MISSING = "no runs of"  # how the reason of a claim begins whose experiment has no runs at a scale
+COLUMNS = [
+    "id", "paper", "where", "says", "printed", "measured", "low", "high", "seeds", "cells", "data", "verdict", "needs",
+    "why", "note", "runs",
+]  # fmt: skip
+CELLS = ["id", "cell", "measured", "low", "high", "seeds", "verdict", "reason"]
+
+
+def judge(papers: list[Paper], scale: str, results: Path = base.RESULTS) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Judge all claims on the runs of a scale.
+
+    Returns:
+        One row a claim, in the order of the papers, columns COLUMNS; nothing measured is empty. And one row a cell of
+        a claim that was measured, columns CELLS.
+    """
+    rows, cells = [], []
+    for paper in papers:
+        found = {claim.id: _judged(claim, paper, scale, results) for claim in paper.claims}
+        says = {claim.id: claim.says.replace(";", ",") for claim in paper.claims}
+        for claim in grounds_first(paper):
+            grounds = {f'presupposes "{says[ground]}"': found[ground] for ground in claim.presupposes}
+            found[claim.id] = _upon(found[claim.id], grounds)
+        for claim in paper.claims:
+            judged = found[claim.id]
+            head = {"id": claim.id, "paper": paper.paper, "where": claim.where, "says": claim.says}
+            tail = {"note": claim.note, "runs": _checksum(claim, scale, results)}
+            rows.append(head | {"printed": claim.printed} | _row(judged, claim) | tail)
+            for cell in judged.cells:
+                about = {"verdict": cell.verdict, "reason": cell.reason}
+                cells.append({"id": claim.id, "cell": cell.name} | _numbers(cell.measured) | about)
+    return pd.DataFrame(rows, columns=COLUMNS), pd.DataFrame(cells, columns=CELLS)
+
+
+def measure(claim: Claim, paper: Paper, runs: pd.DataFrame | None) -> Measured:
+    """What the claim's function says: one exact number, or for each cell one (benchmark) or one a seed (runs).
+
+    From runs a cell may be an interval already, where there is more to it than seeds. The function is the one of this
+    name in the paper's measures.py, which is found by the name of its folder.
+    """
+    module = f"lib.papers.{paper.name}.measures"
+    there = paper.name and importlib.util.find_spec(f"lib.papers.{paper.name}") and importlib.util.find_spec(module)
+    function = getattr(importlib.import_module(module), str(claim.measure["function"]), None) if there else None
+    if function is None:
+        where = f"lib/papers/{paper.name}/measures.py"
+        raise BadInput(f"claim {claim.id}: no measure {claim.measure['function']!r} in {where}")
+    arguments = {k: v for k, v in claim.measure.items() if k not in ("function", "run", "bench")}
+    try:
+        return function(**arguments) if runs is None else function(runs, **arguments)
+    except TypeError as error:
+        raise BadInput(f"claim {claim.id}: {error}") from error
+    except BadInput as error:
+        raise Unmeasurable(str(error)) from error
+
+
+_exact_numbers: dict[str, float] = {}  # of definitions, which are the same at every scale
+
+
+def _definition(claim: Claim, paper: Paper) -> Interval:
+    key = json.dumps([paper.name, claim.measure], sort_keys=True)
+    if key not in _exact_numbers:
+        _exact_numbers[key] = measure(claim, paper, None)
+    return _exact(_exact_numbers[key])
+
+
+def _judged(claim: Claim, paper: Paper, scale: str, results: Path) -> Judged:
+    """A claim as its own runs judge it, whatever it presupposes."""
+    if claim.not_run:
+        return Judged(why=claim.not_run)
+    if "bench" in claim.measure:
+        return _judged_by_bench(claim, paper, results)
+    experiment = claim.measure.get("run")
+    if experiment is None:
+        exact = _definition(claim, paper)
+        return Judged((Cell("", exact, verdict(exact, claim.holds_if)),), "arithmetic")
+    if not (results / scale / "runs" / f"{experiment}.csv").exists():
+        return Judged(why=f"{MISSING} {experiment} at the {scale} scale")
+    runs = read_runs(experiment, scale, results)
+    if runs.empty:
+        return Judged(why=f"no run of {experiment} is finished at the {scale} scale")
+    used = sorted(set(runs.data if "data" in runs else runs.env))  # whoever learns online has data from there
+    foreign, own = [name for name in used if name not in paper.data], claim.measure.get("data", paper.data)
+    if claim.kind == "number" and foreign:
+        needed = " or ".join(own)
+        return Judged(why=f"an absolute number needs {needed}, the {scale} scale has {', '.join(used)}")
+    if "data" in claim.measure and not set(own) & set(used):
+        return Judged(why=f"needs {' or '.join(own)}, the {scale} scale has {', '.join(used)}")
+    try:
+        found = measure(claim, paper, runs)
+    except Unmeasurable as error:  # a partial sweep may lack what a claim compares
+        return Judged(why=f"the runs of {experiment} at the {scale} scale: {error}")
+    cells = tuple(_cell(name, values, claim) for name, values in found.items())
+    if not cells:
+        lacking = f"the runs of {experiment} at the {scale} scale do not have it"
+        return Judged(why=f"needs {_asked(claim.measure)}; {lacking}")
+    return Judged(cells, _described((cell.name for cell in cells), used, foreign))
+
+
+def _cell(name: str, values: Mapping[int, float] | Interval, claim: Claim) -> Cell:
+    """One cell's verdict from its seeds, and why it is none."""
+    measured = values if isinstance(values, Interval) else interval(list(values.values()))
+    if void := _void(claim, measured, [measured.value] if isinstance(values, Interval) else list(values.values())):
+        return Cell(name, measured, UNDECIDED, void)
+    found = verdict(measured, claim.holds_if)
+    if found != UNDECIDED or measured.seeds < 2:
+        return Cell(name, measured, found)
+    seeds = seeds_to_decide(measured, claim.holds_if)
+    if seeds is None:
+        needs = "more seeds alone would not decide"
+    else:
+        needs = f"about {seeds:,} seeds would decide" if seeds <= 1000 else "more than 1,000 seeds would decide"
+    return Cell(name, measured, found, needs)
+
+
+def _void(claim: Claim, measured: Interval, values: list[float]) -> str:
+    """Why a number decides nothing, though it lies clear of the bound; "" where it may decide.
+
+    What follows by construction is exempt: there it is no wonder that all seeds agree.
+    """
+    if claim.kind == "arithmetic":
+        return ""
+    if claim.caps and all(value in claim.caps for value in values):
+        return f"at the cap of the schedule, {' or '.join(f'{cap:g}' for cap in claim.caps)}"
+    if claim.ceiling is not None and all(value >= claim.ceiling for value in values):
+        return f"at the ceiling, {claim.ceiling:g}"
+    if measured.seeds > 1 and measured.low == measured.high:
+        return "all seeds give the same number, so the interval has no width"
+    return ""
+
+
+def _upon(judged: Judged, grounds: Mapping[str, Judged]) -> Judged:
+    """A claim whose grounds are judged: moot in each cell in which one of them does not hold.
+
+    A ground that has a cell of the same name speaks for that cell, any other with its verdict as a whole.
+    """
+    cells = []
+    for cell in judged.cells:
+        for text, ground in grounds.items():
+            same = [one.verdict for one in ground.cells if one.name == cell.name] or [ground.verdict]
+            if same[0] in (DIFFERS, MOOT):
+                cell = replace(cell, verdict=MOOT, reason=f"{text}, which does not hold here")
+        cells.append(cell)
+    return replace(judged, cells=tuple(cells))
+
+
+def _asked(measure: Mapping[str, object]) -> str:
+    """What a measure asks the runs for: "env Humanoid-v4, method gst, steps 1000000"."""
+    asked = {**measure.get("chosen", {}), **measure}
+    for name in ("function", "run", "chosen"):
+        asked.pop(name, None)
+    if isinstance(asked.get("against"), Mapping):
+        asked |= {f"against {k}": v for k, v in asked.pop("against").items()}
+    return ", ".join(f"{k} {' or '.join(map(str, v)) if isinstance(v, list) else v}" for k, v in asked.items())
+
+
+def _described(cells: Iterable[str], used: list[str], foreign: list[str]) -> str:
+    """On what a claim was judged: "cifar10 (stand-in): resnet20, vgg10". Cells are named "data/what", as most are."""
+    parts = [cell.split("/") for cell in cells]
+    on = {name: dict.fromkeys(what[0] for data, *what in parts if data == name and what) for name in used}
+    texts = []
+    for name in [name for name in used if on[name]] or used:
+        text = f"{name} (stand-in)" if name in foreign else name
+        texts.append(f"{text}: {', '.join(on[name])}" if on[name] else text)
+    return "; ".join(texts)
+
+
+def _judged_by_bench(claim: Claim, paper: Paper, results: Path) -> Judged:
+    """Timings belong to no scale. A cell, named "device/...", is a median of many and taken as exact."""
+    name, device = claim.measure["bench"], claim.measure["device"]
+    path = results / "bench" / f"{name}.csv"
+    found = measure(claim, paper, pd.read_csv(path)) if path.exists() else {}
+    if not found:
+        needs = "needs a GPU with sparse tensor cores" if device == "cuda" else "not measured yet"
+        return Judged(why=f"{needs}; python -m lib.bench {name} --device {device}")
+    cells = [(cell, _exact(value)) for cell, value in found.items()]
+    devices = ", ".join(sorted({cell.split("/")[0] for cell, _ in cells}))
+    return Judged(tuple(Cell(cell, exact, verdict(exact, claim.holds_if)) for cell, exact in cells), devices)
+
+
+def _row(judged: Judged, claim: Claim) -> dict:
+    """The numbers and words of a claim's row; of several cells the numbers of the one that is worst for the claim.
+
+    That is the one with the worst mean of those with the worst verdict. `why` has all of them, and so has cells.csv.
+    """
+    if not judged.cells:
+        empty = dict.fromkeys(("measured", "low", "high", "seeds", "cells", "data", "needs"), "")
+        return empty | {"verdict": NOT_RUN, "why": judged.why}
+    counting = [cell for cell in judged.cells if cell.verdict != MOOT] or judged.cells
+    worst = min(counting, key=lambda cell: (-VERDICTS.index(cell.verdict), _margin(cell.measured, claim.holds_if)))
+    why = "; ".join(map(str, judged.cells))
+    about = {"cells": len(judged.cells), "data": judged.data, "verdict": judged.verdict, "needs": worst.reason}
+    return _numbers(worst.measured) | about | {"why": why}
+
+
+def _margin(measured: Interval, criterion: Mapping[str, object]) -> float:
+    """How far the mean is inside the criterion; of cells with one verdict the smallest is shown."""
+    kind, bound = next(iter(criterion.items()))
+    if kind == "between":
+        return min(measured.value - bound[0], bound[1] - measured.value)
+    return measured.value - bound if kind in ("at_least", "above") else bound - measured.value
+
+
+def _checksum(claim: Claim, scale: str, results: Path) -> str:
+    """The run file that a claim was judged on and the beginning of its sha256, so that a verdict names its runs."""
+    path = results / scale / "runs" / f"{claim.measure.get('run')}.csv"
+    return f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()[:12]}" if path.exists() else ""
+
+
+def _exact(value: float) -> Interval:
+    return Interval(value, value, value, 0)
+
+
+def _numbers(measured: Interval) -> dict:
+    # adding 0.0 turns a rounded -0.0 into 0.0
+    value, low, high = (round(x, 4) + 0.0 for x in (measured.value, measured.low, measured.high))
+    return {"measured": value, "low": low, "high": high, "seeds": measured.seeds}
+
+
+def _text(measured: Interval) -> str:
+    numbers = _numbers(measured)
+    if measured.seeds == 0:
+        return f"{numbers['measured']:.4g}"
+    if measured.seeds == 1:
+        return f"{numbers['measured']:.4g} (one seed: no interval)"
+    return f"{numbers['measured']:.4g} [{numbers['low']:.4g}, {numbers['high']:.4g}], {measured.seeds} seeds"

@@ -1,0 +1,165 @@
+"""The papers: lib/papers/NAME/claims.yaml, read and checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import yaml
+
+from lib import base
+from lib.base import BadInput, build
+from lib.companion.statistics import check_criterion
+
+KINDS = ("relation", "number", "arithmetic", "control")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim of a paper.
+
+    Attributes:
+        where: section, table or figure.
+        says: the claim in our words; printed: the number or words the paper gives.
+        measure: {function: its name in the paper's measures.py, run: experiment or bench: benchmark (both left out
+            where a definition is enough), and the function's other arguments}; for a benchmark the device, cpu or
+            cuda, is one.
+        holds_if: the criterion (`lib.companion.statistics.check_criterion`).
+        kind: "relation" (this above that, kept within so much) can be judged on stand-in data, "number" (an absolute
+            value) only on the paper's own; "arithmetic" follows from a definition or from how the code is built,
+            whatever the runs are; "control" is a relation that the paper did not claim and a fair reader would ask for.
+        note: what a reader of the verdict must know, such as a criterion that was written after a first look.
+        not_run: why there is no measure; then measure and holds_if are left out.
+        presupposes: ids of claims of the same paper, one or a list. Where one of them differs this one is moot: that
+            a small network beats a large one says little where small ones are better anyway.
+        ceiling: the largest value that there can be; what has reached it with every seed decides nothing.
+        caps: values at which the schedule stops a count; what stands at one with every seed decides nothing.
+    """
+
+    id: str
+    where: str
+    says: str
+    printed: str
+    kind: str
+    measure: dict = field(default_factory=dict)
+    holds_if: dict = field(default_factory=dict)
+    not_run: str = ""
+    note: str = ""
+    presupposes: tuple[str, ...] = ()
+    ceiling: float | None = None
+    caps: tuple[float, ...] = ()
+
+    def __post_init__(self):
+        if self.kind not in KINDS:
+            raise BadInput(f"claim {self.id}: kind {self.kind!r}: known are {', '.join(KINDS)}")
+        if self.not_run:
+            if self.measure or self.holds_if:
+                raise BadInput(f"claim {self.id}: not_run says there is no measure, yet there is one")
+            return
+        if "function" not in self.measure:
+            raise BadInput(f"claim {self.id}: measure needs a function, or not_run a reason")
+        if not ({"run", "bench"} & set(self.measure)) and (self.ceiling is not None or self.caps):
+            raise BadInput(f"claim {self.id}: a ceiling or a cap is one of runs, yet it names none")
+        if "bench" in self.measure and (self.kind == "number" or self.measure.get("device") not in ("cpu", "cuda")):
+            raise BadInput(
+                f"claim {self.id}: a benchmark names a device, cpu or cuda, and judges relations, not numbers"
+            )
+        try:
+            check_criterion(self.holds_if)
+        except BadInput as error:
+            raise BadInput(f"claim {self.id}: {error}") from error
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as the paper printed it; null where it has a dash."""
+
+    id: str
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[list, ...]
+
+    def __post_init__(self):
+        wrong = [row for row in self.rows if len(row) != len(self.columns)]
+        if wrong:
+            raise BadInput(f"{self.id}: the row {wrong[0]} has {len(wrong[0])} cells, not {len(self.columns)}")
+
+
+@dataclass(frozen=True)
+class Slip:
+    """Something the paper got wrong or left out: where, what it says, what was found."""
+
+    where: str
+    says: str
+    found: str
+
+
+@dataclass(frozen=True)
+class Paper:
+    """One paper: what it is, its tables as printed, what it claims, and which data it used (other is a stand-in).
+
+    Attributes:
+        name: of its folder, where its measures are.
+    """
+
+    paper: int
+    title: str
+    authors: str
+    year: int
+    address: str
+    data: tuple[str, ...]
+    claims: tuple[Claim, ...]
+    tables: tuple[Table, ...] = ()
+    slips: tuple[Slip, ...] = ()
+    name: str = ""
+
+
+def read(folder: Path = base.PAPERS) -> list[Paper]:
+    """All papers, by their number.
+
+    Raises:
+        BadInput: a file that is not as `Paper` says, two claims with one id, or one that presupposes none of its paper
+            or, in the end, itself.
+    """
+    papers = []
+    for path in sorted(folder.glob("*/claims.yaml")):
+        try:
+            content = yaml.safe_load(path.read_text())
+        except yaml.YAMLError as error:
+            raise BadInput(f"{path.parent.name}/claims.yaml is not YAML: {' '.join(str(error).split())}") from error
+        name = path.parent.name
+        papers.append(replace(build(Paper, _in_lists(content), f"{name}/claims.yaml"), name=name))
+    ids = [claim.id for paper in papers for claim in paper.claims]
+    twice = sorted({name for name in ids if ids.count(name) > 1})
+    if twice:
+        raise BadInput(f"claim {twice[0]} stands twice in {folder.name}/")
+    for paper in papers:
+        grounds_first(paper)
+    return sorted(papers, key=lambda paper: paper.paper)
+
+
+def grounds_first(paper: Paper) -> list[Claim]:
+    """Sort a paper's claims so that each comes after what it presupposes.
+
+    Raises:
+        BadInput: a claim that presupposes none of its paper or, in the end, itself.
+    """
+    known = {claim.id: claim for claim in paper.claims}
+    for claim in paper.claims:
+        for ground in claim.presupposes:
+            if ground not in known:
+                raise BadInput(f"claim {claim.id} presupposes {ground!r}, which is no claim of its paper")
+    try:
+        order = TopologicalSorter({claim.id: claim.presupposes for claim in paper.claims}).static_order()
+        return [known[name] for name in order]
+    except CycleError as error:
+        raise BadInput(f"claim {error.args[1][0]} presupposes itself: {' <- '.join(error.args[1])}") from error
+
+
+def _in_lists(content: object) -> object:
+    """A single id that a claim presupposes, as a list of one; whatever else there is stays for `build` to judge."""
+    for claim in content.get("claims") or [] if isinstance(content, dict) else []:
+        if isinstance(claim, dict) and isinstance(claim.get("presupposes"), str):
+            claim["presupposes"] = [claim["presupposes"]]
+    return content

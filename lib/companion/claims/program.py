@@ -1,0 +1,68 @@
+"""Judge the claims of all papers: verdicts of every scale that has runs, the scorecard, and what README says of them.
+
+Written are results/SCALE/claims.csv and cells.csv, results/claims.csv and claims.md, and README.md's computed parts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from lib import base
+from lib.base import BadInput
+from lib.companion.claims import papers, readme
+from lib.companion.claims.judge import judge
+from lib.companion.claims.scorecard import scorecard
+from lib.companion.results import write_csv
+from lib.companion.settings import SCALES
+
+
+def main(words: list[str] | None = None) -> None:
+    """The command line: judge, or check that what is written is in step."""
+    parser = argparse.ArgumentParser("python -m lib.claims", description=__doc__)
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--scale", help=f"write only the verdicts of this scale: {', '.join(SCALES)}")
+    what.add_argument("--check", action="store_true", help="fail when README.md or claims.md lags behind")
+    parser.add_argument("--results", type=Path, default=base.RESULTS, help="where results are (default: results/)")
+    asked = parser.parse_args(words)
+    try:
+        if asked.check:
+            readme.check(results=asked.results)
+        elif asked.scale:
+            write_scale(known(asked.scale), asked.results)
+        else:
+            write_all(asked.results)
+    except BadInput as error:
+        print(f"lib.claims: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def write_all(results: Path = base.RESULTS, page: Path = base.README, template: Path = readme.FOUND) -> None:
+    """Judge every scale that has runs, and write all that follows from the verdicts."""
+    scales = [scale for scale in SCALES if any((results / scale / "runs").glob("*.csv"))]
+    if not scales:
+        raise BadInput("no scale has runs yet; python -m lib.sweep EXPERIMENT --scale quick")
+    for scale in scales:
+        write_scale(scale, results)
+    write_csv(scorecard(papers.read(), results), results / "claims.csv")
+    readme.write(page, results, template)
+
+
+def write_scale(scale: str, results: Path) -> None:
+    """Judge one scale, write its verdicts and their cells, and print the counts."""
+    claims, cells = judge(papers.read(), scale, results)
+    write_csv(claims, results / scale / "claims.csv")
+    write_csv(cells, results / scale / "cells.csv")
+    print(f"{scale}: " + ", ".join(f"{n} {v}" for v, n in claims.verdict.value_counts().items()))
+
+
+def known(scale: str) -> str:
+    """The scale, if there is such a one."""
+    if scale not in SCALES:
+        raise BadInput(f"no scale {scale!r}; there are: {', '.join(SCALES)}")
+    return scale
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""What README.md and results/claims.md say of the claims: always computed from results/claims.csv.
+
+README's parts stand between markers: sentences on what was found (their words in lib/papers/found.md, their numbers
+from the verdicts), and the counts. Every claim stands in results/claims.md, a table a paper.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from lib import base
+from lib.base import BadInput
+from lib.companion.results import read_cells, read_scorecard, write_text
+from lib.companion.statistics import NOT_RUN, VERDICTS
+
+FOUND = base.PAPERS / "found.md"
+PARTS = ("found", "counts")
+# Arithmetic of a definition can hardly fail, and controls are our questions: neither counts as a paper's success.
+GROUPS = {"relation": "measured", "number": "measured", "arithmetic": "arithmetic", "control": "our controls"}
+HEAD = """# Every claim and its verdict
+
+What the papers say, and what was measured here, in the unit that the claim names. `python -m lib.claims` computes this
+page from the runs; a criterion that was written after its result had been seen says so. Each network, environment or
+device is a line of its own within a claim.
+
+- *reproduced*: the whole 95 % interval over seeds (paper 3: seeds and test speakers) satisfies the criterion
+- *differs*: none of it does
+- *undecided*: it straddles the criterion; there is one seed, which has no interval; or the number is void, because all
+  seeds agree to the last digit or stand at a ceiling or a cap. How many seeds would decide is an estimate from the mean
+  and the standard deviation of today
+- *partly*: some networks or environments are reproduced, others not
+- *moot*: what the claim presupposes does not hold here
+- *not run*: what it needs is said
+
+A verdict on the paper's own data goes before one on a stand-in; then the largest scale counts. On a stand-in only
+relations are judged. Timings are medians without an interval."""
+
+
+def begin(part: str) -> str:
+    """The line in README.md at which a computed part begins."""
+    return f"<!-- {part}: begin (python -m lib.claims) -->"
+
+
+def end(part: str) -> str:
+    """The line in README.md at which a computed part ends."""
+    return f"<!-- {part}: end -->"
+
+
+def table(claims: pd.DataFrame) -> str:
+    """The claims as a Markdown table, each cell of a claim on a line of its own."""
+    lines = ["| claim | printed | measured | criterion | verdict | scale, data |", "|---|---|---|---|---|---|"]
+    for row in claims.to_dict("records"):
+        ran = row["verdict"] != NOT_RUN
+        cells = [f"{row['says']} ({row['where']}; `{row['id']}`)", row["printed"], measured_text(row, "<br>")]
+        cells += [row["criterion"] + (f" ({row['note']})" if row["note"] else "")]
+        cells += [f"**{row['verdict']}**" if ran else f"not run: {row['why']}"]
+        cells += [", ".join(part for part in (row["scale"], row["data"]) if part)]
+        lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def counts(claims: pd.DataFrame) -> pd.DataFrame:
+    """How many claims have which verdict: a row a paper and group of GROUPS, a column a verdict."""
+    groups = pd.Categorical(claims.kind.map(GROUPS), list(dict.fromkeys(GROUPS.values())))
+    found = pd.crosstab([claims.paper, groups], claims.verdict).rename_axis(index=["paper", "group"])
+    return found.reindex(columns=list(VERDICTS), fill_value=0)
+
+
+def summary(claims: pd.DataFrame) -> str:
+    """`counts` as a Markdown table."""
+    lines = [f"| paper | claims | {' | '.join(VERDICTS)} |", "|---" * (len(VERDICTS) + 2) + "|"]
+    lines += ["| " + " | ".join(map(str, row)) + " |" for row in counts(claims).reset_index().values]
+    return "\n".join(lines)
+
+
+def page(claims: pd.DataFrame) -> str:
+    """results/claims.md: how to read it, the counts, and a table a paper."""
+    parts = [HEAD, summary(claims)]
+    for paper, mine in claims.groupby("paper"):
+        parts.append(f"## Paper {paper}: {len(mine)} claims\n\n{table(mine)}")
+    return "\n\n".join(parts) + "\n"
+
+
+def found(template: str, claims: pd.DataFrame, cells: pd.DataFrame) -> str:
+    """Fill the sentences on what was found with their numbers.
+
+    Args:
+        template: text in which {claim-id: verdict} stands for what was measured, and which rests on that verdict.
+        cells: columns id, measured, low, high and seeds, at the scale that counts for each claim.
+
+    Raises:
+        BadInput: a claim that there is none of or that has another verdict, so that the sentence must be written anew.
+    """
+    rows = claims.set_index("id")
+
+    def number(match: re.Match) -> str:
+        name, expected = match.groups()
+        if name not in rows.index:
+            raise BadInput(f"found.md names claim {name}, which there is none of")
+        if rows.verdict[name] != expected:
+            now = rows.verdict[name]
+            raise BadInput(f"found.md rests on {name} being {expected!r}; it is {now!r} now: write the sentence anew")
+        mine = cells[cells.id == name]
+        if len(mine) > 1:
+            return f"{mine.measured.min():.3g} to {mine.measured.max():.3g}"
+        one = mine.iloc[0]
+        return f"{one.measured:.3g}" + (f" [{one.low:.3g}, {one.high:.3g}]" if one.seeds > 1 else "")
+
+    return re.sub(r"\{([\w-]+): ([a-z ]+)\}", number, template).strip()
+
+
+def updated(text: str, parts: Mapping[str, str]) -> str:
+    """README's text with its computed parts made anew."""
+    for part, content in parts.items():
+        first, last = begin(part), end(part)
+        if text.count(first) != 1 or text.count(last) != 1 or text.index(first) > text.index(last):
+            raise BadInput(f"README.md must hold the line {first!r} and, after it, {last!r}, once each")
+        before, rest = text.split(first)
+        text = f"{before}{first}\n\n{content}\n\n{last}{rest.split(last)[1]}"
+    return text
+
+
+def write(readme: Path = base.README, results: Path = base.RESULTS, template: Path = FOUND) -> None:
+    """Bring README's parts and results/claims.md up to date."""
+    for path, text in _texts(readme, results, template).items():
+        if not path.exists() or path.read_text() != text:
+            write_text(text, path)
+
+
+def check(readme: Path = base.README, results: Path = base.RESULTS, template: Path = FOUND) -> None:
+    """Raise BadInput when README's parts or results/claims.md are out of step with the committed verdicts."""
+    for path, text in _texts(readme, results, template).items():
+        if not path.exists() or path.read_text() != text:
+            raise BadInput(f"{path.name} is out of step with results/claims.csv; python -m lib.claims")
+
+
+def _texts(readme: Path, results: Path, template: Path) -> dict[Path, str]:
+    if not readme.exists():
+        raise BadInput(f"{readme} does not exist; it would hold the counts of the claims")
+    claims = read_scorecard(results)
+    parts = {"found": found(template.read_text(), claims, read_cells(claims, results)), "counts": summary(claims)}
+    return {readme: updated(readme.read_text(), parts), results / "claims.md": page(claims)}
+
+
+def numbers_text(row: Mapping[str, object]) -> str:
+    """A number with its interval: "-0.08 [-0.36, 0.20], 5 seeds"."""
+    if row["measured"] == "":
+        return ""
+    if int(row["seeds"]) == 0:
+        return f"{float(row['measured']):.4g}"
+    if int(row["seeds"]) == 1:
+        return f"{float(row['measured']):.2f} (one seed: no interval)"
+    return f"{float(row['measured']):.2f} [{float(row['low']):.2f}, {float(row['high']):.2f}], {row['seeds']} seeds"
+
+
+def measured_text(row: Mapping[str, object], between: str = "; ") -> str:
+    """What was measured: of one cell its number and what it lacks, of several all of them with their verdicts.
+
+    Args:
+        between: what stands between two cells.
+    """
+    if row["measured"] == "":
+        return ""
+    if int(row["cells"]) > 1:
+        return row["why"].replace("; ", between)
+    return "; ".join(part for part in (numbers_text(row), row["needs"]) if part)

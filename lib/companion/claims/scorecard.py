@@ -1,0 +1,73 @@
+"""For each claim the verdict that counts: on the paper's own data where there is one, else at the largest scale."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from lib import base
+from lib.base import BadInput
+from lib.companion.claims.judge import MISSING
+from lib.companion.claims.papers import Paper
+from lib.companion.results import read_claims
+from lib.companion.settings import SCALES
+from lib.companion.statistics import NOT_RUN, in_words
+
+
+def largest(results: Path = base.RESULTS) -> pd.DataFrame:
+    """For each claim the row of the scale that counts, with that scale in a column, by paper.
+
+    The paper's own data go before a stand-in, at any scale and with any number of seeds. Among rows that are alike in
+    this the larger scale counts, but one seed, which has no interval, never replaces several. What a row has put aside
+    for one of these two reasons stands in its note.
+    """
+    chosen: dict[str, dict] = {}
+    for scale in SCALES:  # a larger scale replaces a smaller one, a reason to be not run only one that says less
+        if not (results / scale / "claims.csv").exists():
+            continue
+        for row in read_claims(scale, results).to_dict("records"):
+            before, ran = chosen.get(row["id"]), row["verdict"] != NOT_RUN
+            new = row | {"scale": scale if ran else ""}
+            if before is None or not before["scale"]:
+                if ran or before is None or not row["why"].startswith(MISSING):
+                    chosen[row["id"]] = new
+            elif ran:
+                chosen[row["id"]] = _of_two(before, new)
+    if not chosen:
+        raise BadInput("no scale has verdicts yet; python -m lib.claims")
+    return pd.DataFrame(chosen.values()).sort_values("paper", kind="stable", ignore_index=True)
+
+
+def scorecard(papers: list[Paper], results: Path = base.RESULTS) -> pd.DataFrame:
+    """`largest`, with each claim's kind and its criterion in words."""
+    known = {claim.id: claim for paper in papers for claim in paper.claims}
+    table = largest(results)
+    gone = [name for name in table.id if name not in known]
+    if gone:
+        raise BadInput(f"claim {gone[0]} has a verdict but stands in no paper any more; python -m lib.claims")
+    claims = [known[name] for name in table.id]
+    return table.assign(
+        kind=[claim.kind for claim in claims],
+        criterion=[in_words(claim.holds_if) if claim.holds_if else "" for claim in claims],
+    )
+
+
+def _of_two(smaller: dict, larger: dict) -> dict:
+    """The row that counts of two that were measured, the second at the larger scale."""
+    if _own(smaller) != _own(larger):
+        first, second = (smaller, larger) if _own(smaller) else (larger, smaller)
+        return _noting(first, second)
+    if str(larger["seeds"]) == "1" and str(smaller["seeds"]) != "1":
+        return _noting(smaller, larger)
+    return larger
+
+
+def _own(row: dict) -> bool:
+    """Whether a row was measured on data of the paper's, at least in part."""
+    return any("(stand-in)" not in part for part in row["data"].split("; "))
+
+
+def _noting(row: dict, aside: dict) -> dict:
+    found = f"put aside: {aside['why']}, with {aside['data']} at the {aside['scale']} scale"
+    return row | {"note": "; ".join(part for part in (row["note"], found) if part)}

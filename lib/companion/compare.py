@@ -1,0 +1,136 @@
+"""How far the results in the working tree are from the committed ones, in ten lines; with --all a line a table."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from lib import base
+from lib.base import BadInput
+from lib.companion.statistics import VERDICTS
+
+SHOWN = 4  # claims whose verdict has changed that are named; more are counted
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What two versions of a table differ in.
+
+    Attributes:
+        numbers: the largest absolute difference of two numbers in the same place.
+        where: the column it is in; "" when there is none.
+        shape: what makes the tables incomparable (other columns, rows or words); "" when nothing does.
+    """
+
+    numbers: float
+    where: str = ""
+    shape: str = ""
+
+
+def difference(new: pd.DataFrame, old: pd.DataFrame) -> Difference:
+    """Compare two versions of a table, row by row in their order."""
+    if list(new.columns) != list(old.columns):
+        return Difference(np.inf, shape=f"columns {list(new.columns)}, committed {list(old.columns)}")
+    if len(new) != len(old):
+        return Difference(np.inf, shape=f"{len(new)} rows, committed {len(old)}")
+    largest = Difference(0.0)
+    for column in new.columns:
+        if all(pd.api.types.is_numeric_dtype(t[column]) and t[column].dtype != bool for t in (new, old)):
+            if (new[column].isna() != old[column].isna()).any():
+                return Difference(np.inf, column, f"{column}: a number on one side only")
+            gap = float((new[column] - old[column]).abs().max()) if new[column].notna().any() else 0.0
+            if gap > largest.numbers:
+                largest = Difference(gap, column)
+        elif not new[column].fillna("").astype(str).equals(old[column].fillna("").astype(str)):
+            largest = Difference(largest.numbers, largest.where, f"words differ in column {column}")
+    return largest
+
+
+def committed(name: str, root: Path = base.ROOT) -> pd.DataFrame | None:
+    """A table as HEAD has it, by its path; None where it has none."""
+    shown = subprocess.run(["git", "show", f"HEAD:{name}"], cwd=root, capture_output=True, text=True)
+    return None if shown.returncode else pd.read_csv(io.StringIO(shown.stdout))
+
+
+def against_commit(scale: str, root: Path = base.ROOT) -> dict[str, Difference]:
+    """Compare each CSV under results/SCALE and results/tables with HEAD's: {path: difference}."""
+    folders = [root / "results" / scale, root / "results" / "tables"]
+    found = {}
+    command = ["git", "ls-tree", "-r", "--name-only", "HEAD", f"results/{scale}/", "results/tables/"]
+    listed = subprocess.run(command, cwd=root, capture_output=True, text=True).stdout.splitlines()
+    known = [name for name in listed if name.endswith(".csv")]
+    there = {path.relative_to(root).as_posix(): path for folder in folders for path in folder.rglob("*.csv")}
+    for name in sorted({*known, *there}):
+        if name not in there:
+            found[name] = Difference(np.inf, shape="committed, but not there any more")
+            continue
+        old = committed(name, root)
+        if old is None:
+            found[name] = Difference(np.inf, shape="not committed yet")
+        else:
+            found[name] = difference(pd.read_csv(there[name]), old)
+    if not any(name.startswith(f"results/{scale}/") for name in found):
+        raise BadInput(f"there are no tables under results/{scale}")
+    return found
+
+
+def summary(scale: str, tables: Mapping[str, Difference], root: Path = base.ROOT) -> list[str]:
+    """At most ten lines: counts of verdicts, those that are not as committed, the largest difference, where to read."""
+    name = f"results/{scale}/claims.csv"
+    if not (root / name).exists():
+        raise BadInput(f"there are no claims at scale {scale}; python -m lib.claims")
+    new, old = pd.read_csv(root / name).set_index("id"), committed(name, root)
+    counted = new.verdict.value_counts()
+    counts = ", ".join(f"{counted[verdict]} {verdict}" for verdict in VERDICTS if verdict in counted)
+    lines = [f"{len(new)} claims at the {scale} scale: {counts}"]
+    if old is None:
+        lines.append("none of them is committed yet")
+    else:
+        before = old.set_index("id").verdict.reindex(new.index)
+        changed = new[new.verdict != before]
+        lines.append(f"{len(new) - len(changed)} verdicts are as committed, {len(changed)} are not")
+        lines += [f"  {row.says}: {before[row.Index]} -> {row.verdict}" for row in changed.head(SHOWN).itertuples()]
+        lines += [f"  and {len(changed) - SHOWN} more"] if len(changed) > SHOWN else []
+    runs = {path: found for path, found in tables.items() if np.isfinite(found.numbers) and "/runs/" in path}
+    path, worst = max(runs.items(), key=lambda item: item[1].numbers, default=("", Difference(0.0)))
+    where = f" ({worst.where}, {path})" if worst.where else ""
+    lines.append(f"largest difference of a number from the committed one: {worst.numbers:.4g}{where}")
+    lines.append("read results/notebooks/ or results/claims.md; every table: python -m lib.compare --all")
+    return lines
+
+
+def details(tables: Mapping[str, Difference]) -> list[str]:
+    """A line for each table that is not as committed."""
+    lines = []
+    for name, found in tables.items():
+        gap = f"up to {found.numbers:.4g} in {found.where}" if found.where and np.isfinite(found.numbers) else ""
+        if text := "; ".join(part for part in (found.shape, gap) if part):
+            lines.append(f"{name}: {text}")
+    return lines or [f"all {len(tables)} tables are as committed"]
+
+
+def main(words: list[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser("python -m lib.compare", description=__doc__)
+    parser.add_argument("--scale", default="quick")
+    parser.add_argument("--all", action="store_true", help="a line for each table that is not as committed")
+    asked = parser.parse_args(words)
+    try:
+        tables = against_commit(asked.scale)
+        lines = details(tables) if asked.all else summary(asked.scale, tables)
+    except BadInput as error:
+        print(f"lib.compare: {error}", file=sys.stderr)
+        sys.exit(2)
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()

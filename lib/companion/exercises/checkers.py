@@ -1,0 +1,132 @@
+"""Kinds of exercises, and how an answer to each is judged."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import EllipsisType
+
+import numpy as np
+
+from lib.base import BadInput
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One exercise.
+
+    Attributes:
+        judge: takes an answer and returns a hint, or None when the answer is right.
+        second: a further hint, for whoever asks with `hint`.
+        learned: a sentence worth knowing, told to whoever was right.
+    """
+
+    judge: Callable[[object], str | None]
+    second: str = ""
+    learned: str = ""
+
+    def __call__(self, answer: object) -> str | None:
+        return self.judge(answer)
+
+
+Checker = Callable[[object], str | None]  # an Exercise, or any function that judges as one
+
+
+def number(
+    right: float,
+    hint: str,
+    tolerance: float = 1e-6,
+    wrong: Mapping[float, str] | None = None,
+    second: str = "",
+    learned: str = "",
+) -> Exercise:
+    """An answer that is a number, right within an absolute tolerance.
+
+    Args:
+        wrong: typical wrong answers, and why each is wrong; they are recognised within the same tolerance.
+        second, learned: as in `Exercise`.
+    """
+
+    def judge(answer: object) -> str | None:
+        if _close(answer, right, tolerance):
+            return None
+        return next((why for other, why in (wrong or {}).items() if _close(answer, other, tolerance)), hint)
+
+    return Exercise(judge, second, learned)
+
+
+def function(
+    right: Callable,
+    cases: Sequence[tuple],
+    hint: str,
+    wrong: Sequence[tuple[Callable, str]] = (),
+    second: str = "",
+    learned: str = "",
+) -> Exercise:
+    """An answer that is a function: it must agree with the library on every case.
+
+    Args:
+        wrong: typical wrong functions, and why each is wrong; one is recognised when it gives what the answer gives.
+        second, learned: as in `Exercise`.
+    """
+
+    def judge(answer: object) -> str | None:
+        if not callable(answer):
+            return "the answer is a function; give its name, without calling it"
+        # a function may change what it is given, so every call has a copy of its own
+        expected, found = ([of(*copy.deepcopy(case)) for case in cases] for of in (right, answer))
+        differs = [case for case, a, b in zip(cases, expected, found, strict=True) if not _same(a, b)]
+        if not differs:
+            return None
+        for other, why in wrong:
+            if all(_same(other(*copy.deepcopy(case)), one) for case, one in zip(cases, found, strict=True)):
+                return why
+        return f"{hint} It differs on the input {', '.join(map(str, differs[0]))}."
+
+    return Exercise(judge, second, learned)
+
+
+def checking(exercises: Mapping[str, Checker]) -> Callable[[str, object], None]:
+    """The `check` of these exercises."""
+
+    def check(exercise: str, answer: object) -> None:
+        """Say whether an answer is right. An answer of ... (three dots) has not been given yet."""
+        one = find(exercises, exercise)
+        if isinstance(answer, EllipsisType):
+            print(f"Exercise {exercise}: not answered yet.")
+            return
+        try:
+            found = one(answer)
+        except Exception as error:  # a student's function may fail in any way; that is an answer too
+            found = f"your answer failed with {type(error).__name__}: {error}"
+        learned = getattr(one, "learned", "")
+        right = f"Exercise {exercise}: right." + (f" {learned}" if learned else "")
+        print(right if found is None else f"Exercise {exercise}: not yet. Hint: {found}")
+
+    return check
+
+
+def find(exercises: Mapping[str, Checker], exercise: str) -> Checker:
+    """The exercise of this name.
+
+    Raises:
+        BadInput: there is none.
+    """
+    if exercise not in exercises:
+        raise BadInput(f"no exercise {exercise!r}; there are: {', '.join(exercises)}")
+    return exercises[exercise]
+
+
+def _close(answer: object, right: float, tolerance: float) -> bool:
+    if not isinstance(answer, (int, float, np.number, str)):
+        shown = type(answer).__name__
+        raise BadInput(f"the answer is a number, this is a {shown}")
+    return math.isclose(float(answer), right, rel_tol=0, abs_tol=tolerance)
+
+
+def _same(one: object, other: object) -> bool:
+    """Whether two results are equal in shape and in every number; a number is no list of one."""
+    one, other = np.asarray(one), np.asarray(other)
+    return one.shape == other.shape and bool(np.array_equal(one, other))

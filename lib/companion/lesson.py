@@ -1,0 +1,122 @@
+"""What a notebook says and shows: sentences whose numbers are computed, and functions of the library as they stand.
+
+    say(
+        "At 95 % sparsity SNIP keeps {rl-bc-95-snip.value:.0%} of the dense return, chance {chance:.0%}.",
+        rests_on={"rl-bc-95-snip": "differs"},
+        chance=share,
+    )
+
+The sentence takes its numbers from the ledger of claims and from what the notebook has computed. It names the verdicts
+it rests on, so that executing the notebook fails when one of them has changed sides and the sentence has to be written
+anew.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from string import Formatter
+
+import pandas as pd
+
+from lib import base
+from lib.base import BadInput
+from lib.companion.results import read_scorecard
+from lib.companion.statistics import Interval
+
+# Words with which a sentence leaves its answer to the reader. A result says what happened.
+HEDGES = (
+    "where it",
+    "where one",
+    "where intervals",
+    "compare the rows",
+    "if the interval",
+    "nobody can tell",
+    "may or may",
+)
+
+
+class ChangedFinding(BadInput):
+    """A sentence rests on a verdict that the runs do not give any more."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A number with its interval, as a sentence prints it: "0.14 [0.11, 0.16]".
+
+    A format such as `.0%` or `.1f` holds for the value and both ends. What is exact, or has one seed only, has no ends.
+    """
+
+    value: float
+    low: float
+    high: float
+    seeds: int
+
+    def __format__(self, form: str) -> str:
+        form = form or ".2f"
+        if self.seeds < 2:
+            return format(self.value, form)
+        return f"{self.value:{form}} [{self.low:{form}}, {self.high:{form}}]"
+
+
+def sentence(
+    text: str, rests_on: Mapping[str, str] | None = None, claims: pd.DataFrame | None = None, **values: object
+) -> str:
+    """Fill computed numbers into a sentence, after checking the verdicts that it rests on.
+
+    Args:
+        text: with places such as {claim-id} (value and interval), {claim-id.value:.0%} and {name:.1f}.
+        rests_on: {claim's id: its verdict}. Every claim that the text takes a number from has to be named here.
+        claims: the ledger; by default that of `results/claims.csv`, each claim at its largest scale.
+        values: numbers, words or `Interval`s by name.
+
+    Raises:
+        ChangedFinding: a claim has another verdict now.
+        BadInput: a place that nothing fills, a claim that does not exist or is not named in `rests_on`, or a phrase of
+            HEDGES, which leaves the answer to the reader.
+    """
+    rests_on = rests_on or {}
+    names = {re.split(r"[.\[]", place)[0] for _, place, _, _ in Formatter().parse(text) if place is not None}
+    if found := [hedge for hedge in HEDGES if hedge in text.lower()]:
+        raise BadInput(f"the sentence says {found[0]!r} instead of what happened: {text}")
+    ledger = {}
+    if rests_on:
+        claims = read_scorecard(base.RESULTS) if claims is None else claims
+        ledger = {row["id"]: row for row in claims.to_dict("records")}
+    for name, verdict in rests_on.items():
+        if name not in ledger:
+            raise BadInput(f"no claim {name!r} in the ledger; python -m lib.claims writes it")
+        if (now := ledger[name]["verdict"]) != verdict:
+            raise ChangedFinding(f"claim {name} is {now!r} now, the sentence rests on {verdict!r}: {text}")
+    if loose := sorted(names - rests_on.keys() - values.keys()):
+        raise BadInput(f"{{{loose[0]}}} is neither a value that was given nor a claim named in rests_on: {text}")
+    filled = {name: _measured(row) for name, row in ledger.items() if name in names}
+    filled |= {
+        name: Measured(v.value, v.low, v.high, v.seeds) if isinstance(v, Interval) else v for name, v in values.items()
+    }
+    return text.format_map(filled)
+
+
+def say(text: str, rests_on: Mapping[str, str] | None = None, **values: object) -> None:
+    """Show a sentence in the notebook as Markdown; arguments and errors as in `sentence`."""
+    from IPython.display import Markdown, display
+
+    display(Markdown(sentence(text, rests_on, **values)))
+
+
+def show(*functions: Callable) -> None:
+    """Show functions or classes as they stand in the library, so that page and library never differ."""
+    from IPython.display import Markdown, display
+
+    for one in functions:
+        where = inspect.getmodule(one).__name__.replace(".", "/")
+        display(Markdown(f"*From `{where}.py`:*\n\n```python\n{inspect.getsource(one).rstrip()}\n```"))
+
+
+def _measured(row: Mapping[str, object]) -> Measured:
+    if row["measured"] in ("", None):
+        raise BadInput(f"claim {row['id']} has no number ({row['verdict']}): a sentence cannot take one from it")
+    low, high = (float(row[end]) if row[end] != "" else float("nan") for end in ("low", "high"))
+    return Measured(float(row["measured"]), low, high, int(row["seeds"]))

@@ -1,0 +1,140 @@
+"""Execute a notebook and keep it: the same bytes at each execution, figures too.
+
+    python -m lib.notebook 20_two_four_pattern
+
+writes results/notebooks/NAME.ipynb and, through the notebook's `out` parameter, results/tables/ and results/figures/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import nbformat
+import papermill
+import yaml
+from nbconvert.preprocessors import CoalesceStreamsPreprocessor
+from nbstripout import strip_output
+from papermill.exceptions import PapermillExecutionError
+from traitlets.config import Config
+
+from lib import base
+from lib.base import BadInput
+from lib.companion.results import write_text
+from lib.companion.sweep.grid import PORTABLE
+
+# NumPy's and SciPy's linear algebra (torch's threads are set in the notebooks): rounding that does not depend on how
+# many cores there are, and two notebooks side by side do not wait for each other's threads.
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
+# The kernel's debugger would warn that it cannot see into Python's own frozen modules.
+QUIET = {"PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+# What differs from one execution to the next and tells a reader nothing.
+VOLATILE = [
+    "metadata.papermill",
+    "metadata.language_info",
+    "metadata.widgets",
+    "cell.metadata.papermill",
+    "cell.metadata.execution",
+]
+
+
+def main(words: list[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser("python -m lib.notebook", description=__doc__)
+    parser.add_argument("name", help=f"one of: {', '.join(names())}")
+    parser.add_argument("-p", "--parameter", action="append", default=[], metavar="NAME=VALUE", help="VALUE as YAML")
+    parser.add_argument("--results", type=Path, default=base.RESULTS, help="where results go (default: results/)")
+    asked = parser.parse_args(words)
+    try:
+        os.environ.update(PORTABLE | ONE_THREAD | QUIET)  # what is trained live is what the quick sweeps trained
+        out = asked.results.resolve()
+        given = dict(parameter(text) for text in asked.parameter)
+        execute(asked.name, {"out": str(out), **given}, out / "notebooks" / f"{asked.name}.ipynb")
+    except BadInput as error:
+        print(f"lib.notebook: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def names(folder: Path = base.NOTEBOOKS) -> list[str]:
+    """The notebooks there are, in reading order."""
+    return sorted(path.stem for path in folder.glob("*.ipynb"))
+
+
+def parameter(text: str) -> tuple[str, object]:
+    """ "NAME=VALUE" with VALUE read as YAML."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise BadInput(f"-p {text}: expected NAME=VALUE")
+    try:
+        return name, yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise BadInput(f"-p {text}: {value!r} is not YAML: {' '.join(str(error).split())}") from error
+
+
+def execute(name: str, parameters: dict, target: Path, folder: Path = base.NOTEBOOKS) -> None:
+    """Execute a notebook from top to bottom and write it, stripped of what is volatile, whole or not at all.
+
+    Raises:
+        BadInput: no such notebook, a parameter it does not have, or a cell that fails (its own message is shown).
+    """
+    source = folder / f"{name}.ipynb"
+    if not source.exists():
+        raise BadInput(f"no notebook {name!r}; there are: {', '.join(names(folder))}")
+    known = papermill.inspect_notebook(str(source))
+    if not known:
+        raise BadInput(f"{source.name} has no cell tagged 'parameters'")
+    unknown = [p for p in parameters if p not in known]
+    if unknown:
+        raise BadInput(f"{source.name} has no parameter {unknown[0]!r}; it has: {', '.join(known)}")
+    with tempfile.TemporaryDirectory() as temporary:
+        # the kernel is reached through files instead of ports: nobody else on the machine can listen, it does not warn,
+        # and two that start at the same moment do not take the same
+        local = {"transport": "ipc", "connection_file": str(Path(temporary) / "kernel.json")}
+        # when the last cell is done the kernel has nothing to save; a graceful end interrupts it first, and on a busy
+        # machine it answers that interrupt on the terminal
+        settings = Config({"KernelManager": local, "NotebookClient": {"shutdown_kernel": "immediate"}})
+        draft = Path(temporary) / source.name
+        try:
+            papermill.execute_notebook(
+                str(source),
+                str(draft),
+                parameters,
+                cwd=str(folder),
+                kernel_name="python3",
+                progress_bar=sys.stderr.isatty(),
+                config=settings,
+            )
+        except PapermillExecutionError as error:
+            where = f"cell {error.exec_count}" if error.exec_count else "a cell"
+            raise BadInput(f"{source.name}: {where} failed: {error.ename}: {error.evalue}") from error
+        notebook = nbformat.read(draft, as_version=4)
+    write_text(nbformat.writes(clean(notebook)) + "\n", target)
+
+
+def clean(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Outputs and counts stay; timestamps, stderr and random cell names go, and so does where the output went.
+
+    What a cell prints comes in pieces, as many as the clock makes; pieces that follow one another are one output here.
+    Without its `out` an executed notebook that is run again, by hand or by nbval, writes nothing.
+    """
+    strip_output(
+        notebook,
+        keep_output=True,
+        keep_count=True,
+        keep_id=False,
+        extra_keys=VOLATILE,
+        drop_output_types={"stream:stderr"},
+    )
+    for number, cell in enumerate(notebook.cells):
+        CoalesceStreamsPreprocessor().preprocess_cell(cell, {}, number)
+        if "injected-parameters" in cell.metadata.get("tags", []):
+            cell.source = "\n".join(line for line in cell.source.splitlines() if not line.startswith("out = "))
+    notebook.cells = [cell for cell in notebook.cells if cell.source != "# Parameters"]  # nothing else was given
+    return notebook
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""Write the executed notebooks as one linked set of pages: html/index.html. Nothing is executed."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from sphinx.cmd.build import build_main
+
+from lib import base
+from lib.base import BadInput
+
+PARTS = {
+    "0": "Start here",
+    "1": "Paper 1: single-shot pruning before offline reinforcement learning",
+    "2": "Paper 2: the 2:4 pattern",
+    "3": "Paper 3: self-distillation for speaker verification",
+    "4": "Paper 4: neural plasticity networks",
+    "5": "Paper 5: group-sparse training",
+    "6": "All papers together",
+}
+MARK = ".pages"  # a file in a folder that this program made, so that it may be deleted
+INTRODUCTION = """# Sparsity, Reproduced
+
+Five papers on smaller neural networks, rebuilt from their equations, run from numbered notebooks, and judged claim by
+claim against what the papers printed. These pages are the executed notebooks. Every measured number on them was
+computed.
+
+What a page computes live uses data that ships with the software and takes seconds. What it reads from longer runs it
+shows at every scale there is: *real* is public data, *quick* what two cores do in minutes.
+"""
+
+
+def main(words: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser("python -m lib.pages", description=__doc__)
+    parser.add_argument("--results", type=Path, default=base.RESULTS, help="where executed notebooks are")
+    parser.add_argument("--out", type=Path, default=base.ROOT / "html", help="where pages go (default: html/)")
+    asked = parser.parse_args(words)
+    try:
+        write(asked.results, asked.out)
+    except BadInput as error:
+        print(f"lib.pages: {error}", file=sys.stderr)
+        sys.exit(2)
+    print(f"open {asked.out / 'index.html'}")
+
+
+def write(results: Path, out: Path) -> None:
+    """Make the pages anew from results/notebooks/; when something is wrong with them the old ones stay.
+
+    Raises:
+        BadInput: a folder that holds anything but pages, no notebooks, pages with errors.
+    """
+    if out.exists() and not (out / MARK).exists() and any(out.iterdir()):
+        raise BadInput(f"{out} holds other things than pages, which would be deleted: name an empty folder")
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder)
+        shutil.copy(Path(__file__).with_name("conf.py"), source)
+        (source / "_static").mkdir()
+        shutil.copy(Path(__file__).with_name("pages.css"), source / "_static")
+        pages = copy_notebooks(results, source)
+        if not pages:
+            raise BadInput(f"no executed notebooks under {results}; make repro")
+        (source / "index.md").write_text(index(pages))
+        built = source / "build" / "html"
+        # -W: what Sphinx would only warn of (a dead link, a broken equation) is an error here
+        if build_main(["-q", "-W", "--keep-going", "-d", str(source / "build" / "doctrees"), str(source), str(built)]):
+            raise BadInput("the pages have errors, named above")
+        (built / MARK).touch()
+        if out.exists():
+            shutil.rmtree(out)
+        shutil.copytree(built, out)
+
+
+def copy_notebooks(results: Path, source: Path) -> list[str]:
+    """Copy the executed notebooks to where the pages are made from, and name them."""
+    paths = sorted((results / "notebooks").glob("*.ipynb"))
+    for path in paths:
+        shutil.copy(path, source)
+    return [path.stem for path in paths]
+
+
+def index(pages: list[str]) -> str:
+    """Write the first page: an introduction and the notebooks in the order of the parts."""
+    text = INTRODUCTION
+    for digit, title in PARTS.items():
+        mine = [page for page in pages if page.startswith(digit)]
+        if mine:
+            text += f"\n```{{toctree}}\n:caption: '{title}'\n:maxdepth: 1\n\n" + "\n".join(mine) + "\n```\n"
+    return text
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,293 @@
+"""Names, colours and the style of every figure: the same everywhere, and readable without colour."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib as mpl
+import pandas as pd
+import seaborn as sns
+from IPython import get_ipython
+from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+from lib.companion.statistics import DIFFERS, MOOT, NOT_RUN, PARTLY, REPRODUCED, UNDECIDED, Interval, interval
+
+# Okabe and Ito's palette, told apart by colour-blind readers; each variant also has a marker and a line of its own.
+BLUE, ORANGE, GREEN, RED, SKY, PINK, YELLOW, GREY = (
+    "#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#F0E442", "#7F7F7F",
+)  # fmt: skip
+
+# variant: (label, colour, marker, line)
+VARIANTS = {
+    "dense": ("dense", GREY, "o", "-"),
+    "dense_twice": ("dense, trained twice", "#000000", "s", "--"),
+    "pruned": ("pruned, not retrained", RED, "X", ":"),
+    "retrained": ("2:4, retrained", BLUE, "D", "-"),
+    "unstructured": ("50 % unstructured, retrained", GREEN, "^", "-."),
+    "fresh": ("2:4 mask, fresh weights", ORANGE, "v", "--"),
+    "random": ("2:4 by chance, retrained", PINK, "P", ":"),
+    "gradient": ("2:4 by gradient, retrained", SKY, "*", "-."),
+    "dense_int8": ("dense, INT8", ORANGE, "v", "--"),
+    "sparse": ("2:4, retrained", BLUE, "D", "-"),
+    "sparse_int8": ("2:4, retrained, INT8", SKY, "*", "-."),
+    "pruned_permuted": ("permuted and pruned, not retrained", YELLOW, "p", ":"),
+    "sparse_permuted": ("2:4, permuted and retrained", GREEN, "^", "-"),
+    "sparse_permuted_int8": ("2:4, permuted and retrained, INT8", PINK, "P", "-."),
+}
+# paper 4: direction: (label, colour, marker, line)
+DIRECTIONS = {
+    "dense": ("dense", GREY, "o", "-"),
+    "sparsify": ("sparsified", BLUE, "D", "-"),
+    "expand": ("expanded", ORANGE, "v", "--"),
+    "magnitude": ("neurons cut by magnitude, retrained", GREEN, "^", "-."),
+    "fresh": ("dense, of the sparsified size", PINK, "P", ":"),
+}
+# paper 1: pruner: (label, colour, marker, line)
+PRUNERS = {
+    "dense": ("dense", GREY, "o", "-"),
+    "snip": ("SNIP", BLUE, "D", "-"),
+    "grasp": ("GraSP", ORANGE, "v", "--"),
+    "magnitude": ("magnitude", GREEN, "^", "-."),
+    "random": ("random", PINK, "P", ":"),
+    "snip_shuffled": ("SNIP, shuffled", SKY, "*", "-."),
+    "none": ("nothing pruned", "#000000", "s", "-"),
+}
+NETWORKS = {
+    "moons_mlp": "MLP",
+    "lenet5": "LeNet-5",
+    "small_lenet": "small LeNet",
+    "alexnet": "AlexNet",
+    "resnet20": "ResNet-20",
+    "small_resnet": "ResNet-8",
+    "resnet18": "ResNet-18",
+    "resnet34": "ResNet-34",
+    "resnet50": "ResNet-50",
+    "wide_resnet": "wide ResNet-14",
+    "small_wide_resnet": "wide ResNet-8",
+    "resnext20": "ResNeXt-20",
+    "small_resnext": "ResNeXt-8",
+    "vgg10": "VGG-10",
+    "small_vgg": "VGG-6",
+    "densenet24": "DenseNet-24",
+    "small_densenet": "DenseNet-11",
+    "lstm": "LSTM",
+    "small_lstm": "small LSTM",
+    "mobilenet_v2": "MobileNet v2",
+    "small_mobilenet_v2": "small MobileNet v2",
+    "squeezenet": "SqueezeNet",
+    "small_squeezenet": "small SqueezeNet",
+    "shufflenet_v2": "ShuffleNet v2",
+    "small_shufflenet_v2": "small ShuffleNet v2",
+}
+DATA = {
+    "digits": "8 x 8 digits",
+    "moons": "two moons",
+    "mnist": "MNIST",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "imagenet": "ImageNet",
+}
+VERDICT_COLOURS = {
+    REPRODUCED: GREEN, PARTLY: SKY, UNDECIDED: YELLOW, DIFFERS: RED, MOOT: GREY, NOT_RUN: "#D9D9D9",
+}  # fmt: skip
+VERDICT_HATCHES = {REPRODUCED: "", PARTLY: "//", UNDECIDED: "..", DIFFERS: "xx", MOOT: "--", NOT_RUN: ""}
+
+
+def style() -> None:
+    """Set the house style; in a notebook figures become SVG, with the same bytes at each execution."""
+    sns.set_theme(style="whitegrid", context="notebook")
+    mpl.rcParams.update(
+        {
+            "figure.figsize": (7.0, 4.0),
+            "figure.constrained_layout.use": True,
+            "svg.hashsalt": "sparsity-reproduced",
+            "axes.titlesize": "medium",
+            "legend.framealpha": 1.0,
+            "legend.edgecolor": "white",
+        }
+    )
+    pd.set_option("display.max_colwidth", None)  # claims are sentences
+    shell = get_ipython()
+    if shell is not None:
+        shell.run_line_magic("config", "InlineBackend.figure_formats = ['svg']")
+        shell.run_line_magic("config", "InlineBackend.print_figure_kwargs = {'metadata': {'Date': None}}")
+
+
+def label(variant: str) -> str:
+    """How a variant is called in every figure and table."""
+    return VARIANTS[variant][0]
+
+
+def task(data: str, network: str) -> str:
+    """What a network on a data set is called in every figure and table."""
+    return f"{NETWORKS[network]} on {DATA[data]}"
+
+
+def variant_style(variant: str, names: Mapping[str, tuple[str, str, str, str]] = VARIANTS) -> dict:
+    """Keyword arguments for a line or points of a variant, or with `names=DIRECTIONS` of a direction."""
+    name, colour, marker, line = names[variant]
+    return {"label": name, "color": colour, "marker": marker, "linestyle": line}
+
+
+def errors_with_intervals(axes: Axes, groups: Sequence[tuple[str, Sequence[float]]]) -> None:
+    """One row a variant: each seed's error a small point, their mean a marker with its 95 % interval, on a log scale.
+
+    The interval is that of the mean accuracy, so its marker is the mean. Seeds with equal errors stand one above the
+    other. An end at or below no error at all is drawn to the edge.
+
+    Args:
+        groups: (variant, accuracies over seeds in percent), drawn from top to bottom.
+    """
+    smallest = 0.05
+    for row, (variant, accuracies) in enumerate(groups):
+        look = {k: v for k, v in variant_style(variant).items() if k != "linestyle"}
+        errors = pd.Series([max(100 - accuracy, smallest) for accuracy in accuracies]).sort_values()
+        rank = errors.groupby(errors.round(6)).cumcount()
+        axes.scatter(errors, row + 0.22 + 0.09 * rank, s=9, color=look["color"], linewidths=0)
+        measured = interval(list(accuracies))
+        error = max(100 - measured.value, smallest)
+        bars = None
+        if measured.seeds > 1:
+            bars = [[error - max(100 - measured.high, smallest)], [100 - measured.low - error]]
+        axes.errorbar([error], [row], xerr=bars, markersize=8, capsize=4, linestyle="none", **look)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_yticks(range(len(groups)), [label(variant) for variant, _ in groups])
+    axes.set_ylim(len(groups) - 0.3, -0.5)
+    axes.grid(axis="y", visible=False)
+
+
+def with_interval(values: Sequence[float], digits: int = 2) -> str:
+    """ "98.12 [97.49, 98.75]": the mean over seeds and its 95 % interval, as tables print it."""
+    return interval_text(interval(list(values)), digits)
+
+
+def interval_text(measured: Interval, digits: int = 2) -> str:
+    """As `with_interval`, of an interval that is known already."""
+    if measured.seeds == 1:
+        return f"{measured.value:.{digits}f} (one seed)"
+    return f"{measured.value:.{digits}f} [{measured.low:.{digits}f}, {measured.high:.{digits}f}]"
+
+
+def means_with_intervals(axes: Axes, groups: Mapping[str, Sequence[float]]) -> None:
+    """One row a name: each seed's value a small point, their mean a marker with its 95 % interval.
+
+    The caller names the axis.
+
+    Args:
+        groups: {name: values over seeds}, drawn from top to bottom.
+    """
+    known_intervals(axes, {name: (interval(list(values)), values) for name, values in groups.items()})
+
+
+def known_intervals(axes: Axes, groups: Mapping[str, tuple[Interval, Sequence[float]]]) -> None:
+    """As `means_with_intervals`, with intervals that are known already: {name: (interval, values over seeds)}."""
+    for row, (measured, values) in enumerate(groups.values()):
+        bars = None if measured.seeds == 1 else [[measured.value - measured.low], [measured.high - measured.value]]
+        axes.scatter(values, [row + 0.24] * len(values), s=9, color=BLUE, linewidths=0)
+        axes.errorbar([measured.value], [row], xerr=bars, marker="o", color=BLUE, markersize=7, capsize=4)
+    axes.set_yticks(range(len(groups)), list(groups))
+    axes.set_ylim(len(groups) - 0.4, -0.6)
+    axes.grid(axis="y", visible=False)
+
+
+def differences_with_intervals(axes: Axes, groups: Mapping[str, Sequence[float]]) -> None:
+    """As `means_with_intervals`; a dashed line marks no difference.
+
+    Args:
+        groups: {name: differences over seeds}, drawn from top to bottom.
+    """
+    means_with_intervals(axes, groups)
+    axes.axvline(0, color="black", linestyle="--", linewidth=1)
+
+
+def against_sparsity(axes: Axes, ends: pd.DataFrame) -> None:
+    """Normalised returns of one algorithm on one environment: a line a pruner, the dense agent's interval as a band.
+
+    Args:
+        ends: one row a run, columns pruner, sparsity, normalised_return. Sparsities stand at equal distances.
+    """
+    dense = interval(ends.normalised_return[ends.pruner == "dense"].tolist())
+    if dense.seeds > 1:
+        axes.axhspan(dense.low, dense.high, color=GREY, alpha=0.2, linewidth=0)
+    axes.axhline(dense.value, color=GREY, linewidth=1.5, label=PRUNERS["dense"][0])
+    sparsities = sorted(set(ends.sparsity[ends.pruner != "dense"]))
+    pruners = [name for name in PRUNERS if name in set(ends.pruner) - {"dense"}]
+    for number, pruner in enumerate(pruners):
+        cells = ends[ends.pruner == pruner].groupby("sparsity").normalised_return
+        places = [sparsities.index(sparsity) + 0.12 * (number - (len(pruners) - 1) / 2) for sparsity in cells.groups]
+        found = [interval(values.tolist()) for _, values in cells]
+        for place, (_, values) in zip(places, cells, strict=True):
+            axes.scatter([place] * len(values), values, s=7, color=PRUNERS[pruner][1], linewidths=0, alpha=0.7)
+        means, bars = [each.value for each in found], None
+        if min(each.seeds for each in found) > 1:
+            bars = [[e.value - e.low for e in found], [e.high - e.value for e in found]]
+        axes.errorbar(places, means, yerr=bars, capsize=3, markersize=7, **variant_style(pruner, PRUNERS))
+    axes.set_xticks(range(len(sparsities)), [f"{100 * sparsity:g}" for sparsity in sparsities])
+    axes.set(xlabel="weights removed, %")
+    axes.grid(axis="x", visible=False)
+
+
+def choices(axes: Axes, ends: pd.DataFrame, dense: Sequence[float]) -> None:
+    """Normalised returns of ways of grouping, a marker for each choice of what goes; the dense interval as a band.
+
+    Args:
+        ends: one row a run, columns way, choice (a key of PRUNERS), normalised_return.
+        dense: normalised returns of dense agents.
+    """
+    band, ways = interval(list(dense)), list(dict.fromkeys(ends.way))
+    axes.axvspan(band.low, band.high, color=GREY, alpha=0.2, linewidth=0)
+    axes.axvline(band.value, color=GREY, linewidth=1.5, label=PRUNERS["dense"][0])
+    found = [choice for choice in PRUNERS if choice in set(ends.choice)]
+    for number, choice in enumerate(found):
+        cells = {way: seeds.tolist() for way, seeds in ends[ends.choice == choice].groupby("way").normalised_return}
+        rows = [ways.index(way) + 0.22 * (number - (len(found) - 1) / 2) for way in cells]
+        each, bars = [interval(seeds) for seeds in cells.values()], None
+        for row, seeds in zip(rows, cells.values(), strict=True):
+            axes.scatter(seeds, [row + 0.08] * len(seeds), s=9, color=PRUNERS[choice][1], linewidths=0)
+        if min(e.seeds for e in each) > 1:
+            bars = [[e.value - e.low for e in each], [e.high - e.value for e in each]]
+        style = variant_style(choice, PRUNERS) | {"linestyle": "none"}
+        axes.errorbar([e.value for e in each], rows, xerr=bars, capsize=3, markersize=6, **style)
+    axes.set_yticks(range(len(ways)), ways)
+    axes.set_ylim(len(ways) - 0.4, -0.6)
+    axes.set(xlabel="normalised return")
+    axes.grid(axis="y", visible=False)
+
+
+def over_epochs(axes: Axes, rows: pd.DataFrame, column: str, direction: str) -> None:
+    """One direction of paper 4: each seed a thin line, their mean a thick one, ends of stages 1 and 2 dotted.
+
+    The mean is of epochs that most seeds have. A seed that has no row there counts with its latest value: an
+    expansion that ends by itself has fewer epochs.
+    """
+    look = {"color": DIRECTIONS[direction][1]}
+    for _, one in rows.groupby("seed"):
+        axes.plot(one.epoch, one[column], linewidth=1, alpha=0.5, **look)
+    table = rows.pivot(index="epoch", columns="seed", values=column)
+    mean = table.ffill()[table.notna().mean(axis=1) > 0.5].mean(axis=1)
+    axes.plot(mean.index, mean, linewidth=2.5, label="mean of seeds", **look)
+    for stage in (1, 2):
+        axes.axvline(rows[rows.stage == stage].epoch.max(), color="black", linestyle=":", linewidth=1)
+
+
+def accuracy_against_size(axes: Axes, ends: pd.DataFrame) -> None:
+    """A marker a direction of paper 4: mean accuracy at mean live weights, bars 95 % intervals; small points are seeds.
+
+    Args:
+        ends: one row a direction and seed, columns direction, accuracy, parameters_live.
+    """
+    for direction in (name for name in DIRECTIONS if name in set(ends.direction)):
+        mine = ends[ends.direction == direction]
+        look = variant_style(direction, DIRECTIONS) | {"linestyle": "none"}
+        sizes, accuracies = (interval(mine[name].tolist()) for name in ("parameters_live", "accuracy"))
+        bars = {}
+        if sizes.seeds > 1:
+            for name, one in (("xerr", sizes), ("yerr", accuracies)):
+                bars[name] = [[one.value - one.low], [one.high - one.value]]
+        axes.scatter(mine.parameters_live, mine.accuracy, s=9, color=look["color"], linewidths=0)
+        axes.errorbar([sizes.value], [accuracies.value], **bars, markersize=8, capsize=4, **look)
+    axes.set(xscale="log", xlabel="live weights, log scale", ylabel="test accuracy (%)")

@@ -1,0 +1,135 @@
+"""Reading and writing what the pipeline passes on: runs, claims, tables, figures. Small files, fixed formats."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from lib import base
+from lib.base import BadInput, atomic
+from lib.companion.settings import SCALES
+
+if TYPE_CHECKING:  # sweeps draw nothing, and matplotlib takes half a second to load
+    from matplotlib.figure import Figure
+
+DIGITS = "%.6g"  # one number format everywhere, so that the same numbers are the same bytes
+
+
+def read_csv(path: Path, columns: Sequence[str] = (), **options: Any) -> pd.DataFrame:
+    """A table of the project's: every CSV file comes in here.
+
+    Args:
+        columns: what it must have.
+        options: of `pandas.read_csv`.
+
+    Raises:
+        BadInput: no readable file, no text, no table (empty, or rows of several lengths), or a column is missing.
+    """
+    try:
+        table = pd.read_csv(path, **options)
+        longer = not isinstance(table.index, pd.RangeIndex)  # rows with more cells than columns: taken for an index
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, pd.errors.ParserError) as error:  # UnicodeDecodeError and EmptyDataError are such
+        raise BadInput(f"{path.name} is no table: {' '.join(str(error).split())}") from error
+    if longer:
+        raise BadInput(f"{path.name} is no table: its rows have more cells than its first line")
+    if absent := [name for name in columns if name not in table]:
+        raise BadInput(f"{path.name} has no column {absent[0]!r}; expected {', '.join(columns)}")
+    return table
+
+
+def scales_of(experiment: str, results: Path = base.RESULTS) -> list[str]:
+    """Name the scales at which an experiment has runs, the largest first."""
+    there = [scale for scale in SCALES if (results / scale / "runs" / f"{experiment}.csv").exists()]
+    return there[::-1]
+
+
+def read_runs(experiment: str, scale: str, results: Path = base.RESULTS) -> pd.DataFrame:
+    """Read the rows of one experiment at one scale, in today's columns.
+
+    A file that was computed before its experiment got a column is brought up to date by the experiment's own
+    `upgrade(rows)`, where it has one.
+    """
+    path = results / scale / "runs" / f"{experiment}.csv"
+    if not path.exists():
+        raise BadInput(f"{path.name} has no runs at scale {scale}; python -m lib.sweep {experiment} --scale {scale}")
+    from lib.companion.sweep.grid import module_of, names  # late, because sweeps import this module
+
+    rows = read_csv(path)
+    if experiment not in names():
+        return rows
+    upgrade = getattr(importlib.import_module(module_of(experiment)), "upgrade", None)
+    return rows if upgrade is None else upgrade(rows)
+
+
+def read_every_scale(experiment: str, results: Path = base.RESULTS) -> dict[str, pd.DataFrame]:
+    """Read the rows of one experiment at every scale there is, {scale: rows}, the largest first."""
+    found = {scale: read_runs(experiment, scale, results) for scale in scales_of(experiment, results)}
+    if not found:
+        raise BadInput(f"there are no runs of {experiment}; python -m lib.sweep {experiment}")
+    return found
+
+
+def read_claims(scale: str, results: Path = base.RESULTS) -> pd.DataFrame:
+    """The verdicts at one scale, as `lib.companion.claims` computed them."""
+    path = results / scale / "claims.csv"
+    if not path.exists():
+        raise BadInput(f"there are no claims at scale {scale}; python -m lib.claims")
+    return read_csv(path, keep_default_na=False)
+
+
+def read_scorecard(results: Path = base.RESULTS) -> pd.DataFrame:
+    """For each claim the verdict of the largest scale that has one; empty cells are empty strings."""
+    path = results / "claims.csv"
+    if not path.exists():
+        raise BadInput("results/claims.csv is absent; python -m lib.claims")
+    return read_csv(path, keep_default_na=False)
+
+
+def read_cells(scorecard: pd.DataFrame, results: Path = base.RESULTS) -> pd.DataFrame:
+    """The cells (networks, environments, devices) of the claims in a scorecard, each at the scale that counts there."""
+    found = []
+    for scale, claims in scorecard[scorecard.scale != ""].groupby("scale"):
+        cells = read_csv(results / scale / "cells.csv", keep_default_na=False)
+        found.append(cells[cells.id.isin(claims.id)].assign(scale=scale))
+    return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=["id", "cell", "measured"])
+
+
+def read_bench(name: str, results: Path = base.RESULTS) -> pd.DataFrame:
+    """A benchmark's rows, with the device and the versions they were measured on."""
+    path = results / "bench" / f"{name}.csv"
+    if not path.exists():
+        raise BadInput(f"results/bench/{path.name} is absent; python -m lib.bench {name}")
+    return read_csv(path)
+
+
+def write_csv(table: pd.DataFrame, path: Path) -> None:
+    """Write a table whole or not at all."""
+    table = table.copy()
+    for name in table.columns[table.dtypes == "object"]:  # to_csv formats only columns that are all numbers
+        table[name] = [DIGITS % x if isinstance(x, float) and x == x else x for x in table[name]]
+    write_text(table.to_csv(index=False, float_format=DIGITS, lineterminator="\n"), path)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write a text file whole or not at all: a reader sees the old content or the new one."""
+    with atomic(path) as file:
+        file.write(text.encode())
+
+
+def save_table(table: pd.DataFrame, name: str, out: str | None) -> None:
+    """Keep a notebook's table as OUT/tables/NAME.csv; does nothing where there is no OUT (a notebook run by hand)."""
+    if out is not None:
+        write_csv(table, Path(out) / "tables" / f"{name}.csv")
+
+
+def save_figure(figure: Figure, name: str, out: str | None) -> None:
+    """Keep a notebook's figure as OUT/figures/NAME.svg; does nothing where there is no OUT."""
+    if out is not None:
+        with atomic(Path(out) / "figures" / f"{name}.svg") as file:
+            figure.savefig(file, format="svg", metadata={"Date": None})

@@ -1,0 +1,94 @@
+"""params.yaml holds the settings of every experiment at each scale; `read` finds those of one experiment.
+
+`read_yaml` is how every YAML file of the project is read: what would be taken silently, or never end, is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lib import base
+from lib.base import BadInput
+
+SCALES = ("quick", "real", "paper")
+NODES = 200_000  # values of a file, those behind aliases counted each time; the project's largest file has 10,000
+
+
+def read(experiment: str, scale: str, params: Path = base.PARAMS) -> dict:
+    """The settings of one experiment at one scale, as params.yaml holds them."""
+    if not params.exists():
+        raise BadInput(f"{params} does not exist; it would hold the settings of every experiment")
+    content = read_yaml(params)
+    content = {} if content is None else content
+    if not isinstance(content, Mapping):
+        raise BadInput(f"{params.name}: expected scales by name, found {content!r}")
+    if scale not in content:
+        raise BadInput(f"no scale {scale!r} in {params.name}; there are: {', '.join(map(str, content))}")
+    known = content[scale] if isinstance(content[scale], Mapping) else {}
+    if experiment not in known:
+        there = ", ".join(map(str, known)) or "nothing"
+        raise BadInput(f"{params.name}: scale {scale} has no {experiment!r}; it has: {there}")
+    return known[experiment]
+
+
+def read_yaml(path: Path) -> Any:
+    """What a YAML file holds: plain values, lists and mappings.
+
+    Raises:
+        BadInput: no readable file, no UTF-8, no YAML, a key that stands twice in one mapping, or aliases that stand for
+            themselves or for more than NODES values.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        return yaml.load(text, Loader=_Loader)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path.name} is not UTF-8, a text file was expected") from error
+    except RecursionError as error:
+        raise BadInput(f"{path.name}: lists or mappings are nested too deeply to be settings") from error
+    except _Refused as error:
+        raise BadInput(f"{path.name}, line {error.problem_mark.line + 1}: {error.problem}") from error
+    except (yaml.YAMLError, ValueError, TypeError) as error:
+        raise BadInput(f"{path.name} is not YAML: {str(error).splitlines()[0]}") from error
+
+
+class _Refused(yaml.MarkedYAMLError):
+    """YAML that we do not take; `problem` says why, `problem_mark` where."""
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's safe subset, without keys that stand twice and without bombs."""
+
+    def compose_document(self) -> yaml.Node:
+        node = super().compose_document()
+        _values(node, {})
+        return node
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        known = set()
+        for key, _ in node.value:  # as they stand in the file: what `<<` brings comes later, and may be overruled
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in known:
+                    raise _Refused(problem=f"{key.value!r} stands there twice", problem_mark=key.start_mark)
+                known.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _values(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """How many values a node stands for; `sizes` remembers those of each collection, 0 while it is being counted."""
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    if id(node) not in sizes:
+        sizes[id(node)] = 0
+        parts = node.value if isinstance(node, yaml.SequenceNode) else [part for pair in node.value for part in pair]
+        sizes[id(node)] = 1 + sum(_values(part, sizes) for part in parts)
+    elif not sizes[id(node)]:
+        raise _Refused(problem="an alias stands for itself", problem_mark=node.start_mark)
+    if sizes[id(node)] > NODES:
+        raise _Refused(problem=f"its aliases stand for more than {NODES:,} values", problem_mark=node.start_mark)
+    return sizes[id(node)]

@@ -1,0 +1,141 @@
+"""Intervals over seeds, and what they say about a criterion."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from lib.base import BadInput
+
+REPRODUCED, DIFFERS, UNDECIDED, PARTLY = "reproduced", "differs", "undecided", "partly"
+MOOT, NOT_RUN = "moot", "not run"
+VERDICTS = (REPRODUCED, PARTLY, UNDECIDED, DIFFERS, MOOT, NOT_RUN)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A measured value with its uncertainty; low = high = value for something exact.
+
+    Attributes:
+        seeds: how many seeds it stands on; 0 for something exact.
+        of_seeds: the share of its variance that is over seeds; the rest, such as that over test speakers, stays
+            however many seeds there are.
+    """
+
+    value: float
+    low: float
+    high: float
+    seeds: int
+    of_seeds: float = 1.0
+
+
+def interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
+    """The mean over seeds and its confidence interval.
+
+    Below 10 seeds Student's t, from 10 on the percentile bootstrap (10,000 draws, fixed seed): over 2, 3 and 5 seeds
+    a bootstrap interval called 95 % covers 51, 75 and 83 %, Student's t covers 95 %. One seed has no interval: its
+    ends are infinite.
+    """
+    sample = np.asarray(values, dtype=float)
+    if sample.ndim != 1 or len(sample) == 0:
+        raise BadInput(f"an interval needs a list of values, one a seed; these have shape {sample.shape}")
+    if not np.isfinite(sample).all():
+        raise BadInput(f"an interval needs finite values, one a seed; these are {sample.tolist()}")
+    mean, count = float(sample.mean()), len(sample)
+    if count == 1:
+        return Interval(mean, -math.inf, math.inf, 1)
+    if np.ptp(sample) == 0:  # without the rounding of a mean: 0.1 three times is 0.1
+        return Interval(float(sample[0]), float(sample[0]), float(sample[0]), count)
+    if count < 10:
+        half = float(stats.t.ppf(0.5 + confidence / 2, count - 1) * sample.std(ddof=1) / math.sqrt(count))
+        return Interval(mean, mean - half, mean + half, count)
+    ends = stats.bootstrap(
+        (sample,), np.mean, confidence_level=confidence, n_resamples=10_000, method="percentile", rng=0
+    ).confidence_interval
+    return Interval(mean, float(ends.low), float(ends.high), count)
+
+
+def check_criterion(criterion: Mapping[str, object]) -> None:
+    """Refuse a criterion that is not one of: at_least, at_most, above, below (a number), between (two numbers)."""
+    if len(criterion) != 1 or next(iter(criterion)) not in ("at_least", "at_most", "above", "below", "between"):
+        raise BadInput(f"criterion {dict(criterion)}: expected one of at_least, at_most, above, below, between")
+    kind, bound = next(iter(criterion.items()))
+    numbers = bound if kind == "between" else [bound]
+    right = isinstance(numbers, list) and len(numbers) == (2 if kind == "between" else 1)
+    if not right or any(isinstance(n, bool) or not isinstance(n, (int, float)) for n in numbers):
+        raise BadInput(f"criterion {dict(criterion)}: between takes two numbers, the others take one")
+    if kind == "between" and not numbers[0] <= numbers[1]:
+        raise BadInput(f"criterion {dict(criterion)}: the lower number comes first")
+
+
+def in_words(criterion: Mapping[str, object]) -> str:
+    """A criterion in words: "at least -1", "between 43.5 and 44.5"."""
+    check_criterion(criterion)
+    kind, bound = next(iter(criterion.items()))
+    numbers = [f"{number:g}" for number in (bound if isinstance(bound, list) else [bound])]
+    return f"{kind.replace('_', ' ')} {' and '.join(numbers)}"
+
+
+def verdict(measured: Interval, criterion: Mapping[str, object]) -> str:
+    """Reproduced when the whole interval satisfies the criterion, differs when none of it does, else undecided.
+
+    at_least and at_most are non-inferiority: the interval's worse end is within the margin. above and below are
+    strict: the interval excludes the bound. An exact value, low = high, is simply inside or outside.
+    """
+    check_criterion(criterion)
+    kind, bound = next(iter(criterion.items()))
+    low, high = measured.low, measured.high
+    holds, fails = {
+        "at_least": lambda: (low >= bound, high < bound),
+        "above": lambda: (low > bound, high <= bound),
+        "at_most": lambda: (high <= bound, low > bound),
+        "below": lambda: (high < bound, low >= bound),
+        "between": lambda: (low >= bound[0] and high <= bound[1], high < bound[0] or low > bound[1]),
+    }[kind]()
+    return REPRODUCED if holds else DIFFERS if fails else UNDECIDED
+
+
+def seeds_to_decide(measured: Interval, criterion: Mapping[str, object], confidence: float = 0.95) -> int | None:
+    """How many seeds would decide an undecided value, if its mean and its standard deviation stayed as they are.
+
+    With so many, half of the interval's width is less than the distance from the mean to the (nearest) bound.
+
+    Returns:
+        None where no number of seeds is known to do it: one seed has no standard deviation, the mean lies on the
+        bound, or what seeds cannot narrow is too wide by itself.
+    """
+    check_criterion(criterion)
+    (bound,) = criterion.values()
+    distance = min(abs(measured.value - one) for one in (bound if isinstance(bound, list) else [bound]))
+    half = (measured.high - measured.low) / 2
+    if measured.seeds < 2 or not 0 < half < math.inf or distance == 0:
+        return None
+
+    def width(seeds: int) -> float:
+        quantiles = [float(stats.t.ppf(0.5 + confidence / 2, n - 1)) for n in (seeds, measured.seeds)]
+        ratio = quantiles[0] / quantiles[1] if measured.of_seeds == 1 else 1.0
+        return half * ratio * math.sqrt(measured.of_seeds * measured.seeds / seeds + 1 - measured.of_seeds)
+
+    few, many = measured.seeds, measured.seeds
+    while width(many) >= distance:
+        few, many = many, 2 * many
+        if many > 1_000_000:
+            return None
+    while many - few > 1:  # the width falls with every seed, so the smallest number lies between
+        middle = (few + many) // 2
+        few, many = (middle, many) if width(middle) >= distance else (few, middle)
+    return max(many, measured.seeds + 1)
+
+
+def together(verdicts: Sequence[str]) -> str:
+    """One verdict for a claim's cells: theirs when they agree, partly when only some are reproduced.
+
+    Where none is reproduced and only some differ, the claim differs: it is made of all cells.
+    """
+    if len(set(verdicts)) == 1:
+        return verdicts[0]
+    return PARTLY if REPRODUCED in verdicts else DIFFERS

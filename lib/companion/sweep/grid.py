@@ -1,0 +1,256 @@
+"""An experiment at a scale: its configurations, the keys they are stored under, and one of them run."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import json
+import os
+import threading
+import time
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import Any
+
+import pandas as pd
+from tqdm import tqdm
+
+from lib import base
+from lib.base import BadInput, build
+from lib.companion import settings
+from lib.companion.sweep import imports
+from lib.companion.sweep.jobs import Job, Stopped
+
+# At the quick scale: the same instructions on every x86-64 processor with AVX2, for sweeps and notebooks alike.
+PORTABLE = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
+
+NEEDED = {  # of an experiment's module
+    "Settings": "a dataclass of what params.yaml sets",
+    "configurations": "configurations(settings) lists what is run, a dictionary each",
+    "run": "run(configuration, job) gives the rows of one configuration, a dictionary each",
+    "COLUMNS": "a tuple of the names of a row's values",
+}
+COUNTED = ("epoch", "step")  # what tells the rows of one configuration apart where INDEX does not say
+
+# Two runs in one process (a Dask worker with several threads) would draw from each other's random numbers.
+ALONE = threading.Lock()
+# A bar's own lock is a semaphore of the system, which a worker that is stopped would leave behind.
+tqdm.set_lock(threading.RLock())
+
+
+@dataclass(frozen=True)
+class Grid:
+    """An experiment at a scale.
+
+    Attributes:
+        experiment: the module in lib/papers/PAPER/experiments. It offers Settings, a dataclass;
+            configurations(settings), a list of dictionaries; run(configuration, job), a list of rows; and COLUMNS, the
+            names of the rows' values.
+            It may offer
+            KEYS: which values of a configuration tell its rows from others' (else those that are columns too);
+            INDEX: which columns tell a row from others (else KEYS, and epoch or step where they are columns);
+            units(configuration): how often it calls `job.advance` (else one);
+            needs(configuration): another configuration of the grid, or None; then run is also given that one's rows,
+            or none;
+            aliases(configuration): the forms in which earlier sources keyed it, and upgrade(rows): a table that
+            earlier sources wrote, with the columns that it lacks; see `provenance.resume`.
+        configurations: {key: configuration}.
+        needs: {key: key of the configuration whose rows it needs}, of those that need any.
+        source_hash: over every file the experiment imports.
+    """
+
+    name: str
+    scale: str
+    experiment: ModuleType
+    configurations: dict[str, dict]
+    source_hash: str
+    needs: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The values of a configuration that tell it from the others, all of them columns of its rows."""
+        return keys_of(self.experiment, self.configurations.values())
+
+    @property
+    def index(self) -> tuple[str, ...]:
+        """The columns that tell a row from the others."""
+        return index_of(self.experiment, self.keys)
+
+    def units(self, configuration: dict) -> int:
+        """How many units of work the configuration is, of those that the bar counts."""
+        return getattr(self.experiment, "units", lambda _: 1)(configuration)
+
+    def identity(self, values: Mapping[str, Any]) -> tuple:
+        """What tells this configuration's (or this row's) configuration from the others."""
+        return tuple(values[name] for name in self.keys)
+
+    def needed(self, key: str, entries: Mapping[str, Mapping]) -> list[dict] | None:
+        """The rows that a configuration needs: none, or another's; None while that one has no entry."""
+        return entries.get(self.needs[key], {"rows": None})["rows"] if key in self.needs else []
+
+    def table(self, rows: list[dict]) -> pd.DataFrame:
+        """Rows in the experiment's columns, sorted by its index."""
+        index = list(self.index)
+        table = pd.DataFrame(rows, columns=list(self.experiment.COLUMNS))
+        twice = table[table.duplicated(index)]
+        if len(twice):
+            which = twice.iloc[0][index].to_dict()
+            derived = "" if hasattr(self.experiment, "INDEX") else "; INDEX = (...) would name what tells them apart"
+            raise BadInput(f"{self.name} gives two rows for {which}{derived}")
+        return table.sort_values(index, kind="stable", ignore_index=True)
+
+
+def names() -> list[str]:
+    """The experiments there are."""
+    return sorted(path.stem for path in base.PAPERS.glob("*/experiments/*.py") if path.stem.startswith(paper_of(path)))
+
+
+def paper_of(path: Path) -> str:
+    """The short name of the paper in whose folder an experiment's file lies."""
+    return path.parent.parent.name
+
+
+def module_of(name: str) -> str:
+    """The module of an experiment: lib/papers/PAPER/experiments/NAME.py, where NAME begins with the paper's.
+
+    Raises:
+        BadInput: there is no such experiment.
+    """
+    if name not in names():
+        raise BadInput(f"no experiment {name!r}; there are: {', '.join(names())}")
+    path = next(base.PAPERS.glob(f"*/experiments/{name}.py"))
+    return f"lib.papers.{paper_of(path)}.experiments.{name}"
+
+
+def grid(name: str, scale: str, params: Path = base.PARAMS) -> Grid:
+    """Read the settings and lay out the configurations."""
+    experiment = load(name)
+    chosen = build(experiment.Settings, settings.read(name, scale, params), f"{scale}.{name}")
+    source_hash = imported_hash(name)
+    configurations = {key(c, source_hash): c for c in experiment.configurations(chosen)}
+    if not configurations:
+        raise BadInput(f"{scale}.{name}: nothing to run; name at least one task and one seed")
+    if len(configurations) > 1 and not keys_of(experiment, configurations.values()):
+        has = ", ".join(next(iter(configurations.values())))
+        raise BadInput(f"{name}: COLUMNS has nothing that tells its configurations apart; a configuration has {has}")
+    of = getattr(experiment, "needs", lambda configuration: None)
+    needs = {one: key(needed, source_hash) for one, c in configurations.items() if (needed := of(c)) is not None}
+    laid = Grid(name, scale, experiment, configurations, source_hash, needs)
+    if not configurations.keys() >= set(needs.values()):
+        raise BadInput(f"{scale}.{name}: a configuration needs another that is not in the grid")
+    if len({laid.identity(c) for c in configurations.values()}) < len(experiment.configurations(chosen)):
+        raise BadInput(f"{scale}.{name}: two configurations share the same {', '.join(laid.keys)}")
+    return laid
+
+
+def load(name: str) -> ModuleType:
+    """The module of an experiment.
+
+    Raises:
+        BadInput: there is no such experiment, or it lacks what each must have.
+    """
+    module = importlib.import_module(module_of(name))
+    for needed, what in NEEDED.items():
+        if not hasattr(module, needed):
+            raise BadInput(f"the experiment {name} has no {needed}: {what}")
+    if isinstance(module.COLUMNS, str):
+        raise BadInput(
+            f"COLUMNS of the experiment {name} is one text: expected a tuple of names, ({module.COLUMNS!r},)"
+        )
+    return module
+
+
+def keys_of(experiment: ModuleType, configurations: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The experiment's KEYS, or else those of its COLUMNS that every configuration has as a text or a number."""
+    if hasattr(experiment, "KEYS"):
+        return tuple(experiment.KEYS)
+    configurations = list(configurations)
+    return tuple(
+        name for name in experiment.COLUMNS if all(isinstance(c.get(name), str | int | float) for c in configurations)
+    )
+
+
+def index_of(experiment: ModuleType, keys: Sequence[str]) -> tuple[str, ...]:
+    """The experiment's INDEX, or else KEYS and what a training counts, in the order of COLUMNS."""
+    if hasattr(experiment, "INDEX"):
+        return tuple(experiment.INDEX)
+    return tuple(name for name in experiment.COLUMNS if name in (*keys, *COUNTED))
+
+
+def check_rows(experiment: ModuleType, configuration: Mapping[str, Any], rows: Any) -> list[dict]:
+    """The rows of a run, if they can become a table.
+
+    Raises:
+        BadInput: no list of dictionaries, a column that no row has, or a row without what tells it from others.
+    """
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise BadInput(f"run gives {type(rows).__name__}: expected a list of dictionaries, one a row")
+    index = index_of(experiment, keys_of(experiment, [configuration]))
+    for name in experiment.COLUMNS if rows else ():
+        without = [row for row in rows if name not in row]
+        if len(without) == len(rows) or (without and name in index):
+            raise BadInput(f"run gives a row without {name!r}, which is one of COLUMNS; it has {', '.join(without[0])}")
+    return rows
+
+
+@functools.cache
+def imported_hash(experiment: str) -> str:
+    """The hash of the sources this process computes an experiment with: as they were when it first imported it."""
+    module = importlib.import_module(module_of(experiment))
+    return imports.fingerprint(imports.closure(module.__name__))
+
+
+def key(configuration: dict, source_hash: str) -> str:
+    """What a configuration is stored under: its settings and the sources it is computed with."""
+    return hashlib.sha256(json.dumps([configuration, source_hash], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def run_one(
+    experiment: str,
+    configuration: dict,
+    job: Job,
+    source_hash: str | None = None,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    needed: Sequence[dict] = (),
+) -> dict:
+    """One configuration, in a worker: {status: finished | stopped | failed, rows, seconds, traceback}.
+
+    One thread, always: the rounding of a product depends on how many threads share it, and results must not depend
+    on how many configurations run side by side.
+
+    Args:
+        source_hash: what the worker must compute with; None: whatever it has.
+        environment: variables that say how torch computes.
+        needed: rows of the configuration that this one needs, for an experiment whose configurations need others.
+    """
+    with ALONE:
+        started = time.monotonic()
+        outcome = {"status": "finished", "rows": [], "traceback": ""}
+        try:
+            job.check()
+            prepare(environment)
+            if source_hash is not None and source_hash != imported_hash(experiment):
+                raise BadInput("the sources have changed, or this worker has other ones: start it anew from the same")
+            module = load(experiment)
+            given = (needed,) if hasattr(module, "needs") else ()
+            outcome["rows"] = check_rows(module, configuration, module.run(configuration, job, *given))
+        except Stopped:
+            outcome["status"] = "stopped"
+        except Exception:  # reported in full by the sweep; the other configurations go on
+            outcome |= {"status": "failed", "traceback": traceback.format_exc()}
+        return outcome | {"seconds": time.monotonic() - started}
+
+
+def prepare(environment: Mapping[str, str]) -> None:
+    """Set how this process computes. Torch reads its variables before its first product and never again."""
+    os.environ.update(environment)
+    import torch
+
+    torch.set_num_threads(1)
+    capability = torch.backends.cpu.get_cpu_capability()
+    if environment.get("ATEN_CPU_CAPABILITY") == "avx2" and capability == "AVX512":
+        raise BadInput("this process has computed with AVX-512 before; these results need AVX2: start it anew")

@@ -1,0 +1,295 @@
+"""Run an experiment's grid and write results/SCALE/runs/EXPERIMENT.csv.
+
+Each finished configuration is kept at once; a sweep that was stopped or killed and is started again redoes only what
+is missing and ends with the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import BrokenExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import joblib
+
+from lib import base
+from lib.base import BadInput
+from lib.companion.results import write_csv, write_text
+from lib.companion.sweep import provenance
+from lib.companion.sweep.grid import PORTABLE, Grid, grid, names, run_one
+from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.progress import Bar
+from lib.companion.sweep.store import Store
+
+# Memory that was freed is kept, not given back and asked for again a step later: large arrays come back page by page,
+# which took a third of a step's time on one machine. glibc reads this when a worker starts.
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2**33)}
+
+LOST = "a worker or the scheduler was killed (out of memory?); what is finished is kept, the same command goes on"
+
+
+def main(words: list[str] | None = None) -> None:
+    """The command line; a message of one line and status 2 for what cannot be."""
+    asked = arguments().parse_args(words)
+    os.environ.update(KEEP_MEMORY)
+    warnings.filterwarnings("ignore", r"\d+ tasks ", UserWarning)  # joblib's advice to whoever leaves before the end
+    try:
+        sweep(asked)
+    except BadInput as error:
+        print(f"lib.sweep: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit("lib.sweep: stopped; what is finished is kept, the same command goes on")
+
+
+def arguments() -> argparse.ArgumentParser:
+    """What the command line asks for."""
+    parser = argparse.ArgumentParser("python -m lib.sweep", description=__doc__)
+    parser.add_argument("experiment", help=f"one of: {', '.join(names())}")
+    parser.add_argument("--scale", default="quick", help="which settings of params.yaml (default: quick)")
+    parser.add_argument("--jobs", type=int, default=0, help="processes, one thread each (default: one a core)")
+    parser.add_argument("--device", default="auto", help="cpu, cuda, or auto: cuda if there is one; quick is cpu")
+    parser.add_argument("--budget", help="stop cleanly after this time (90s, 25m, 2h) and write what is finished")
+    parser.add_argument("--scheduler", help="address of a Dask scheduler; its workers (--nthreads 1) do the runs")
+    parser.add_argument(
+        "--resume-from", type=Path, nargs="+", default=[], metavar="FILE", help="take what these CSVs have"
+    )
+    parser.add_argument("--other-sources", action="store_true", help="with --resume-from: that of other sources too")
+    parser.add_argument("--again", action="store_true", help="real and paper: train anew what the CSV has already")
+    parser.add_argument("--params", type=Path, default=base.PARAMS, help="settings (default: params.yaml)")
+    parser.add_argument("--results", type=Path, default=base.RESULTS, help="where results go (default: results/)")
+    parser.add_argument("--store", type=Path, default=base.STORE, help="unfinished sweeps (default: .sweep/)")
+    return parser
+
+
+def sweep(asked: argparse.Namespace) -> None:
+    """Run what is missing, then write the CSV: all of it, or with a budget what is finished.
+
+    Beyond the quick scale what the CSV has already, and fits, is not trained again, whatever sources computed it.
+    """
+    work = grid(asked.experiment, asked.scale, asked.params)
+    commit = provenance.commit()  # of the sources that run, not of what the checkout may hold at the end
+    device = choose_device(asked.device, asked.scale) if asked.scheduler is None else asked.device
+    if asked.jobs < 0:
+        raise BadInput(f"--jobs {asked.jobs}: expected a number of processes, or 0 for one a core")
+    if asked.other_sources and not asked.resume_from:
+        raise BadInput("--other-sources says what may be resumed from: it needs --resume-from FILE")
+    jobs = asked.jobs or (1 if device == "cuda" else joblib.cpu_count())
+    deadline = None if asked.budget is None else time.time() + seconds(asked.budget)
+    store = Store(asked.store.resolve() / asked.scale / asked.experiment)
+    csv = asked.results / asked.scale / "runs" / f"{asked.experiment}.csv"
+    base.writable(csv.parent)
+    base.writable(store.folder)
+    with base.locked(store.folder, f"a sweep of {asked.experiment}"):
+        _sweep(asked, work, store, csv, device, jobs, deadline, commit)
+
+
+def _sweep(
+    asked: argparse.Namespace,
+    work: Grid,
+    store: Store,
+    csv: Path,
+    device: str,
+    jobs: int,
+    deadline: float | None,
+    commit: str,
+) -> None:
+    """What `sweep` does once it has the store for itself."""
+    entries = store.finished(list(work.configurations))
+    resumed, earlier = {}, []
+    files = [(file, asked.other_sources) for file in asked.resume_from]
+    files += [(csv, True)] if asked.scale != "quick" and csv.exists() and not asked.again else []
+    for file, others in files:
+        found, parts = provenance.resume(file, work, others, entries.keys())
+        entries, resumed, earlier = entries | found, resumed | found, earlier + parts
+    failed = run_missing(work, store, entries, jobs, device, deadline, asked.scheduler)
+    if failed:
+        what = failed[0].read_text().rstrip().splitlines()[-1]
+        raise BadInput(
+            f"{len(failed)} of {len(work.configurations)} configurations failed, {len(entries)} are finished and kept; "
+            f"the first: {what}; its traceback is in {os.path.relpath(failed[0])}"
+        )
+    complete = len(entries) == len(work.configurations)
+    refuse_fewer(work, csv, len(entries), allowed=complete and (asked.again or asked.scale == "quick"))
+    write_csv(work.table([row for entry in entries.values() for row in entry["rows"]]), csv)
+    if asked.scale != "quick" or not complete:
+        own = {key: entry for key, entry in entries.items() if key not in resumed}
+        provenance.write(csv, work, own, earlier, jobs, commit)
+    else:
+        provenance.beside(csv).unlink(missing_ok=True)
+    if complete:
+        store.empty()
+        print(f"{os.path.relpath(csv)}: all {len(entries)} configurations")
+    else:
+        print(
+            f"{os.path.relpath(csv)}: {len(entries)} of {len(work.configurations)} configurations, the time is over; "
+            "the same command goes on where this one stopped"
+        )
+
+
+def refuse_fewer(work: Grid, csv: Path, finished: int, allowed: bool) -> None:
+    """Refuse to write fewer configurations over more.
+
+    Args:
+        allowed: they are all that the settings name, and somebody asked for just these.
+
+    Raises:
+        BadInput: the run file has more configurations than are finished now.
+    """
+    try:
+        there = len(provenance.read_rows(csv, work)[list(work.keys)].drop_duplicates()) if csv.exists() else 0
+    except BadInput:  # damaged, or of other columns: it has nothing that these rows could replace
+        there = 0
+    if there > finished and not allowed:
+        less = finished < len(work.configurations)
+        way = "the same command goes on" if less else "--again writes them all the same"
+        raise BadInput(
+            f"{os.path.relpath(csv)} has {there} configurations and stays as it is: {finished} are finished now, "
+            f"which are kept; {way}"
+        )
+
+
+def run_missing(
+    work: Grid,
+    store: Store,
+    entries: dict[str, dict],
+    jobs: int,
+    device: str,
+    deadline: float | None,
+    scheduler: str | None,
+) -> list[Path]:
+    """Run the configurations that have no entry yet, add theirs, and return the tracebacks of those that failed.
+
+    What needs another's rows comes after all that is ready now; where that one failed or was stopped, it stays missing.
+    """
+    missing = {key: c for key, c in work.configurations.items() if key not in entries}
+    how = {
+        "experiment": work.name,
+        "source_hash": work.source_hash,
+        "environment": PORTABLE if work.scale == "quick" else {},
+        "device": (device, work.scale),
+        "folder": os.path.relpath(store.folder, base.ROOT),
+        "deadline": deadline,
+        "owner": os.getpid() if scheduler is None else None,
+    }
+    failed: list[Path] = []
+    units = {key: work.units(c) for key, c in work.configurations.items()}
+    with backend(scheduler, jobs), Bar(units, store.folder, set(entries)) as bar:
+        tried: set[str] = set()
+        while ready := {key: rows for key in missing.keys() - tried if (rows := work.needed(key, entries)) is not None}:
+            tried |= ready.keys()
+            calls = (joblib.delayed(call)(key, c, ready[key], **how) for key, c in missing.items() if key in ready)
+            for key, outcome in joblib.Parallel(return_as="generator_unordered", batch_size=1)(calls):
+                if outcome["status"] == "finished":
+                    entries[key] = store.add(key, missing[key], outcome, jobs)
+                    bar.finished.add(key)
+                elif outcome["status"] == "failed":
+                    failed.append(store.keep_traceback(key, missing[key], outcome["traceback"]))
+    return failed
+
+
+def call(
+    key: str,
+    configuration: dict,
+    needed: list[dict],
+    experiment: str,
+    source_hash: str,
+    environment: dict[str, str],
+    device: tuple[str, str],
+    folder: str,
+    deadline: float | None,
+    owner: int | None,
+) -> tuple[str, dict]:
+    """What a worker does. Its folder is told from the root: one on another machine uses its own checkout.
+
+    Args:
+        device: what `choose_device` is asked here, because the machine that asks may have another.
+    """
+    checkpoints = Path(os.path.normpath(base.ROOT / folder)) / key
+    job = Job(choose_device(*device), checkpoints, deadline, owner=owner)
+    if checkpoints.exists() and not checkpoints.is_dir():
+        base.aside(checkpoints)
+    clock = checkpoints / "seconds"  # of the sessions that were stopped before
+    before = seconds_before(clock)
+    outcome = run_one(experiment, configuration, job, source_hash, environment, needed)
+    outcome |= {"seconds": before + outcome["seconds"], "device": provenance.describe(job.device)}
+    if outcome["status"] == "stopped" and checkpoints.exists():
+        write_text(str(outcome["seconds"]), clock)
+    if job.orphan():
+        os._exit(1)  # its memory is needed by the sweep that goes on, and nobody hears anything else it could raise
+    if owner is None and outcome["status"] == "finished":  # the store, perhaps on another machine, cannot clear them up
+        shutil.rmtree(checkpoints, ignore_errors=True)
+    return key, outcome
+
+
+def seconds_before(clock: Path) -> float:
+    """The seconds that the sessions before this one took; 0 where none was, or where the file is damaged."""
+    try:
+        told = float(clock.read_text())
+    except (OSError, ValueError):
+        return 0.0
+    return told if 0 <= told < math.inf else 0.0
+
+
+@contextmanager
+def backend(scheduler: str | None, jobs: int) -> Iterator[None]:
+    """Where joblib sends the work: processes of this machine, or the workers of a Dask scheduler."""
+    if scheduler is None:
+        deaf = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}  # Ctrl-C is for this process
+        with joblib.parallel_config("loky", n_jobs=jobs, **deaf):
+            try:
+                yield
+            except BrokenExecutor as error:
+                raise BadInput(LOST) from error
+        return
+    from distributed import CancelledError, Client, KilledWorker
+
+    try:
+        client = Client(scheduler, timeout="10s")
+    except (OSError, ValueError) as error:
+        raise BadInput(f"no Dask scheduler answers at {scheduler}; `dask scheduler` starts one") from error
+    with client, joblib.parallel_config("dask", client=client, n_jobs=-1):
+        try:
+            client.wait_for_workers(1, timeout=10)
+        except TimeoutError as error:
+            command = f"dask worker {scheduler} --nthreads 1"
+            raise BadInput(f"the scheduler at {scheduler} has no workers; `{command}` starts one") from error
+        try:
+            yield
+        except (KilledWorker, CancelledError) as error:
+            raise BadInput(LOST) from error
+
+
+def choose_device(asked: str, scale: str) -> str:
+    """ "cpu" or "cuda". Quick results are gated and must be the same everywhere, so they stay on the processor."""
+    import torch
+
+    if asked not in ("auto", "cpu", "cuda"):
+        raise BadInput(f"--device {asked}: known are auto, cpu, cuda")
+    if asked == "cuda" and not torch.cuda.is_available():
+        raise BadInput("--device cuda: torch finds no GPU here; --device cpu would run on the processor")
+    if asked == "auto":
+        return "cuda" if scale != "quick" and torch.cuda.is_available() else "cpu"
+    return asked
+
+
+def seconds(budget: str) -> float:
+    """ "90s", "25m", "2h" in seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", budget)
+    if match is None:
+        raise BadInput(f"--budget {budget}: expected a number and a unit, such as 90s, 25m or 2h")
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""What lies beside a run file that no gate recomputes: where its numbers come from.
+
+`runs/EXPERIMENT.provenance.yaml` names commit, source hash, versions, device and seconds, and which configurations
+are finished, so that another machine can go on from the CSV. What was computed elsewhere is a part of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import subprocess
+from collections.abc import Collection, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import joblib
+import pandas as pd
+import yaml
+
+from lib import base
+from lib.base import BadInput
+from lib.companion.results import read_csv, write_text
+from lib.companion.settings import read_yaml
+from lib.companion.sweep.grid import Grid, key
+
+
+def beside(csv: Path) -> Path:
+    """The provenance file of a run file."""
+    return csv.with_suffix(".provenance.yaml")
+
+
+def write(csv: Path, work: Grid, own: dict[str, dict], earlier: list[dict], jobs: int, source: str) -> None:
+    """Describe the run file: its parts, each computed by one commit on one kind of machine.
+
+    Args:
+        own: the configurations finished here, {key: entry}.
+        earlier: parts that came from another run file, see `resume`.
+        jobs: processes of this sweep; of what an interrupted one had finished, the entries tell.
+        source: the commit of what runs here.
+    """
+    versions = {"python": platform.python_version()} | {name: version(name) for name in ("torch", "numpy", "pandas")}
+    here = {
+        "commit": source,
+        "source_hash": work.source_hash,
+        "versions": versions,
+        "device": "; ".join(sorted({entry["device"] for entry in own.values()})),
+        "processes": max((entry.get("processes", jobs) for entry in own.values()), default=jobs),
+        "threads_a_process": 1,
+        # summed over configurations; several may have run at the same time
+        "seconds": round(sum(entry["seconds"] for entry in own.values())),
+        "finished": sorted(own),
+    }
+    parts = [*earlier, *([here] if own or not earlier else [])]
+    content = {
+        "experiment": work.name,
+        "scale": work.scale,
+        "configurations": f"{sum(len(part['finished']) for part in parts)} of {len(work.configurations)}",
+        "sha256": hashlib.sha256(csv.read_bytes()).hexdigest(),
+        "rows": len(read_csv(csv)),
+        "parts": parts,
+    }
+    write_text(yaml.safe_dump(content, sort_keys=False), beside(csv))
+
+
+def resume(
+    csv: Path, work: Grid, others: bool = False, known: Collection[str] = ()
+) -> tuple[dict[str, dict], list[dict]]:
+    """The finished configurations of an earlier, partial run file as store entries, and the parts they came in.
+
+    A configuration is known again by its settings, as they are now or in a form of the experiment's `aliases`: a
+    setting that was renamed, or that was added later with a value that says what was done before. A table that lacks a
+    column for it goes through the experiment's `upgrade`.
+
+    Args:
+        others: take those computed with other sources too. Their settings must be the same; that these sources would
+            have given the same numbers is the caller's word, and the parts stay apart in the provenance.
+        known: keys of configurations that are not wanted, because they are there already.
+
+    Raises:
+        BadInput: the file or its provenance is missing, damaged or altered, or computed with other sources.
+    """
+    if not csv.exists() or not beside(csv).exists():
+        raise BadInput(f"cannot go on from {csv}: it and {beside(csv).name} beside it are both needed")
+    try:
+        origin = _read(beside(csv))
+        if origin["sha256"] != hashlib.sha256(csv.read_bytes()).hexdigest():
+            raise BadInput(f"it is not the file that {beside(csv).name} describes")
+        groups = _groups(csv, work, origin)
+    except BadInput as error:
+        raise BadInput(f"cannot go on from {csv}: {error}") from error
+    earlier = getattr(work.experiment, "aliases", lambda configuration: [])
+    entries, parts = {}, []
+    for part in origin["parts"]:
+        if part["source_hash"] != work.source_hash and not others:
+            raise BadInput(
+                f"cannot go on from {csv}: it was computed with sources {part['source_hash'][:12]}, these are "
+                f"{work.source_hash[:12]}; check out commit {part['commit']} to go on from it, or add --other-sources "
+                "if these compute the same"
+            )
+        finished, used = set(part["finished"]), set()
+        for now, configuration in work.configurations.items():
+            forms = [key(form, part["source_hash"]) for form in (configuration, *earlier(configuration))]
+            if now in known or now in entries or not (then := finished.intersection(forms)):
+                continue
+            if (identity := work.identity(configuration)) not in groups:
+                named = ", ".join(f"{name} {value}" for name, value in zip(work.keys, identity, strict=True))
+                raise BadInput(f"cannot go on from {csv}: it has no rows of {named}, which its provenance names")
+            entries[now] = {"configuration": configuration, "rows": groups[identity], "seconds": 0.0}
+            used |= then
+        if used:
+            seconds = round(part["seconds"] * len(used) / len(part["finished"]))  # the file knows only their sum
+            parts.append(part | {"seconds": seconds, "finished": sorted(used)})
+    return entries, parts
+
+
+def read_rows(csv: Path, work: Grid) -> pd.DataFrame:
+    """The rows of a run file in the experiment's columns of today.
+
+    Raises:
+        BadInput: no table, a column is missing, or a row lacks what tells it from others.
+    """
+    table = read_csv(csv)
+    if hasattr(work.experiment, "upgrade"):
+        table = work.experiment.upgrade(table)
+    columns = list(work.experiment.COLUMNS)
+    if absent := [name for name in columns if name not in table]:
+        raise BadInput(f"{csv.name} has no column {absent[0]!r}; expected {', '.join(columns)}")
+    if (lost := table[list(work.index)].isna().any()).any():
+        raise BadInput(f"{csv.name} has a row without {lost.idxmax()}")
+    return table[columns]
+
+
+def _groups(csv: Path, work: Grid, origin: Mapping[str, Any]) -> dict[tuple, list[dict]]:
+    """{identity of a configuration: its rows}, as many as the provenance has finished ones."""
+    table = read_rows(csv, work)
+    groups = {identity: rows.to_dict("records") for identity, rows in table.groupby(list(work.keys), sort=False)}
+    finished = sum(len(part["finished"]) for part in origin["parts"])
+    if len(groups) != finished:
+        raise BadInput(f"it has {len(groups)} configurations, {beside(csv).name} names {finished}")
+    if len(table) != origin.get("rows", len(table)):
+        raise BadInput(f"it has {len(table)} rows, {beside(csv).name} counts {origin['rows']}")
+    return groups
+
+
+def _read(path: Path) -> dict:
+    """A provenance file, if it has what it takes to go on from it."""
+    origin = read_yaml(path)
+    _expect(path, origin, {"sha256": str, "parts": list})
+    for part in origin["parts"]:
+        _expect(path, part, {"commit": str, "source_hash": str, "seconds": int | float, "finished": list})
+        if not all(isinstance(one, str) for one in part["finished"]):
+            raise BadInput(f"{path.name} is damaged: a part's finished are no keys of configurations")
+    return origin
+
+
+def _expect(path: Path, content: Any, kinds: Mapping[str, Any]) -> None:
+    if not isinstance(content, dict):
+        raise BadInput(f"{path.name} is damaged: expected {', '.join(kinds)}, found {content!r:.40}")
+    if missing := kinds.keys() - content.keys():
+        raise BadInput(f"{path.name} is damaged: it lacks {', '.join(sorted(missing))}")
+    if wrong := [name for name, kind in kinds.items() if not isinstance(content[name], kind)]:
+        raise BadInput(f"{path.name} is damaged: {wrong[0]} is {content[wrong[0]]!r:.40}")
+
+
+def commit() -> str:
+    """The commit of the checkout, marked when its code differs from it; "unknown" outside git."""
+    try:
+        changed = _git("status", "--porcelain", "--", "lib", "params.yaml")
+        return _git("rev-parse", "HEAD") + (" with changes" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=base.ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def describe(device: str) -> str:
+    """The processor or GPU by its trade name, and how many cores there are for us."""
+    if device == "cuda":
+        import torch
+
+        return torch.cuda.get_device_name()
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else platform.machine()}, {joblib.cpu_count()} cores"

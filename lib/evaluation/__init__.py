@@ -1,1 +1,0 @@
-"""What is measured on finished runs: pure functions from rows to numbers."""

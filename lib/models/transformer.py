@@ -1,0 +1,107 @@
+"""A transformer that reads characters from left to right, of plain Linear layers (Vaswani et al. 2017).
+
+Section 5.4 of paper 2 prunes every matrix product with weights inside a transformer's blocks: queries, keys, values,
+what attention hands on, and the two layers of the perceptron. Attention's own products have no weights. Embeddings are
+left dense (section 4.2: they are look-ups), and so is the head, which stands outside the blocks; where it serves in
+training only, section 4.2 names it among what is not pruned. Norms come before the layers, as they do in GPT-2.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lib.base import BadInput
+
+LEFT_DENSE = {"head": "outside the transformer's blocks (section 5.4)"}  # for `pruners.layer_rule`
+
+
+class Block(nn.Module):
+    """Attention over what has been read, then a perceptron, each added to its input."""
+
+    def __init__(self, width: int, heads: int, dropout: float):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
+        self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Map [N, T, width] to the same; place t depends on places 0 to t."""
+        seen = self.norm1(states)
+        query, key, value = (
+            layer(seen).unflatten(-1, (self.heads, -1)).transpose(1, 2) for layer in (self.query, self.key, self.value)
+        )
+        read = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        states = states + self.dropout(self.out(read.transpose(1, 2).flatten(2)))
+        return states + self.dropout(self.narrow(F.gelu(self.wide(self.norm2(states)))))
+
+
+class Decoder(nn.Module):
+    """Tokens to states: embeddings of tokens and places, blocks, a norm.
+
+    Args:
+        symbols: how many different tokens there are.
+        window: the longest text it reads at a time.
+    """
+
+    def __init__(self, symbols: int, window: int, width: int, blocks: int, heads: int, dropout: float = 0.0):
+        super().__init__()
+        if width % heads:
+            raise BadInput(f"width={width} is not a multiple of heads={heads}")
+        self.tokens, self.places = nn.Embedding(symbols, width), nn.Embedding(window, width)
+        nn.init.normal_(self.tokens.weight, std=0.02)
+        nn.init.normal_(self.places.weight, std=0.02)
+        self.blocks = nn.Sequential(*(Block(width, heads, dropout) for _ in range(blocks)))
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map tokens [N, T] to states [N, T, width]."""
+        if tokens.shape[1] > len(self.places.weight):
+            raise BadInput(f"a text of {tokens.shape[1]} tokens is longer than the window, {len(self.places.weight)}")
+        return self.norm(self.blocks(self.tokens(tokens) + self.places.weight[: tokens.shape[1]]))
+
+
+class LanguageModel(nn.Module):
+    """A decoder with a head that says which token may come next."""
+
+    def __init__(self, decoder: Decoder):
+        super().__init__()
+        self.decoder = decoder
+        self.head = nn.Linear(decoder.tokens.embedding_dim, decoder.tokens.num_embeddings)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map tokens [N, T] to logits of each next token, [N, T, symbols]."""
+        return self.head(self.decoder(tokens))
+
+
+class Classifier(nn.Module):
+    """A copy of a language model's decoder, with its masks, and a new head that says of what class a passage is."""
+
+    def __init__(self, model: LanguageModel, classes: int):
+        super().__init__()
+        self.decoder = copy.deepcopy(model.decoder)
+        self.head = nn.Linear(model.head.in_features, classes)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map passages that are filled up with token 0, [N, T], to logits of each class, [N, classes].
+
+        The head reads the state at the first token of the filling, when the whole passage has been read.
+        """
+        ends = tokens.shape[1] - (tokens.flip(1) != 0).int().argmax(1)
+        states = self.decoder(tokens)
+        return self.head(states[torch.arange(len(tokens), device=tokens.device), ends])
+
+
+def decoder(symbols: int, window: int) -> LanguageModel:
+    """Build five blocks of width 128, with 983,040 weights in them; 1,024,705 parameters at 65 symbols, window 128."""
+    return LanguageModel(Decoder(symbols, window, width=128, blocks=5, heads=4, dropout=0.1))
+
+
+def small_decoder(symbols: int, window: int) -> LanguageModel:
+    """Build two blocks of width 32: 24,576 weights in the blocks."""
+    return LanguageModel(Decoder(symbols, window, width=32, blocks=2, heads=2))

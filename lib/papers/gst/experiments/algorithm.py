@@ -1,0 +1,231 @@
+"""Group-sparse training (paper 5, Algorithm 1) of any stack of networks: blocks, pruning, the shift, what is saved.
+
+    begin(networks, compression)  # then make the optimizers
+    algorithm = GroupSparseTraining(networks, compression, schedules, optimizers)
+    algorithm.step(step, rewards)  # after each step of training
+
+Every run has a schedule and a phase of its own, and what it becomes does not depend on its stack. Dense training and
+pruning of single weights are the same without blocks (B = 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import nn
+
+from lib import pruners
+from lib.base import BadInput
+from lib.papers.gst.experiments.compression import BITMAPS, ratio
+from lib.pruners import groups
+from lib.pruners.patterns import SCOPES
+from lib.pruners.pruner import Score
+
+REWARDS = ("training", "evaluation")
+
+
+@dataclass(frozen=True)
+class Compression:
+    """Algorithm 1's inputs besides the schedule's, and what it leaves open.
+
+    Attributes:
+        layers: weights that are compressed, such as "actor.layers.1.weight"; none: dense training.
+        block: B.
+        shift: S_shift, the sparsity at which the first phase ends. At 0 there is no first phase, 1 is never reached.
+        conversion: of the block size at the shift (section 3.3), see `groups.phases`.
+        second_shift: with a conversion, the sparsity at which blocks of two are released. The paper names none; by
+            default 1, because its best ratio of Humanoid (66.5 %) fits only blocks of two until the end.
+        start: how coefficients begin, see `groups.group`.
+        scope: what is ranked together: each "layer" (Algorithm 2), or all of a "network".
+        carry: how Adam's state goes over at the shift, see `groups.regroup`.
+        mask_targets: whether target networks are pruned and released with their networks. By default they are: what
+            is removed has to be gone from all networks that are stored. Otherwise removed weights fade with tau.
+        reward: R_new, the mean return of the latest "training" episodes, with their noise, which costs nothing, or of
+            the latest "evaluation". The paper has whatever generating experience gives, so training is the default.
+        window: of training episodes.
+    """
+
+    layers: tuple[str, ...] = ()
+    block: int = 1
+    shift: float = 1.0
+    conversion: str = "none"
+    second_shift: float = 1.0
+    start: str = "drawn"
+    scope: str = "layer"
+    carry: str = "shared"
+    mask_targets: bool = True
+    reward: str = "training"
+    window: int = 10
+
+    def __post_init__(self):
+        for name in ("shift", "second_shift"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise BadInput(f"{name}={getattr(self, name)} is not in [0, 1]")
+        if self.reward not in REWARDS:
+            raise BadInput(f"reward={self.reward!r}: known are {', '.join(REWARDS)}")
+        if self.window < 1:
+            raise BadInput(f"window={self.window} must be at least 1")
+        for name, known in (("start", groups.STARTS), ("carry", groups.CARRIES), ("scope", SCOPES)):
+            if getattr(self, name) not in known:
+                raise BadInput(f"{name}={getattr(self, name)!r}: known are {', '.join(known)}")
+        groups.check_phases(self.block, self.conversion)
+
+    def phases(self) -> list[tuple[torch.Tensor, float]]:
+        """Give the tables in their order, each with the sparsity at which it ends."""
+        tables = groups.phases(self.block if self.shift else 1, self.conversion if self.shift else "none")
+        ends = [self.shift, self.second_shift][: len(tables) - 1]
+        return list(zip(tables, [*ends, np.inf], strict=True))
+
+
+def begin(networks: nn.ModuleDict, compression: Compression) -> None:
+    """Put blocks in place (Algorithm 1, lines 1 to 3), and masks that as yet remove nothing.
+
+    Raises:
+        BadInput: a layer that there is not, or whose size B does not divide.
+    """
+    table = compression.phases()[0][0]
+    if len(table) > 1:
+        chosen = dict.fromkeys(compression.layers, table)
+        groups.group(networks, chosen, compression.start, releasable=True)
+    weights = pruners.magnitude(networks).only(compression.layers)
+    pruners.attach(networks, {name: torch.ones_like(weight, dtype=torch.bool) for name, weight in weights.items()})
+
+
+class GroupSparseTraining:
+    """What Algorithm 1 does to a stack between its training steps.
+
+    Args:
+        networks: of all runs, after `begin`.
+        schedules: when and how much is removed, one a run.
+        optimizers: of the networks.
+        followers: copies of the networks that are released, and if so set pruned, with them, such as targets.
+        score: which coefficients go, of all runs or one a run, see `pruners.Pruner`; by default the smallest
+            (Algorithm 2).
+
+    Attributes:
+        pruner: which removes coefficients when a schedule asks for it.
+        sparsity: share of the coefficients of the compressed layers that is removed, [run].
+        phase: how many shifts there have been, [run].
+        ratios: what is saved now (equations 2 and 3), {bitmap: [run]}.
+        saved: the sums of them over the steps counted so far.
+        steps: how many those are.
+    """
+
+    def __init__(
+        self,
+        networks: nn.ModuleDict,
+        compression: Compression,
+        schedules: Sequence[pruners.Schedule],
+        optimizers: Iterable[torch.optim.Optimizer],
+        followers: Iterable[nn.ModuleDict] = (),
+        score: Score | Sequence[Score | None] = pruners.magnitude,
+    ):
+        self.networks, self.compression, self.phases = networks, compression, compression.phases()
+        self.optimizers, self.followers = list(optimizers), list(followers)
+        self.pools = _pools(networks, compression)
+        pattern = partial(groups.whole_groups, scope=compression.scope)
+        self.pruner = pruners.Pruner(score, pattern, schedules, compression.layers)
+        self.sparsity, self.phase = np.zeros(len(schedules)), np.zeros(len(schedules), int)
+        self.ratios, self.steps = self._ratios(), 0
+        self.saved = {bitmap: np.zeros(len(schedules)) for bitmap in BITMAPS}
+
+    def step(self, step: int, rewards: Sequence[float] | None = None) -> None:
+        """Prune the runs whose target has risen and change the phase of those it is due; then count what is saved.
+
+        Args:
+            step: of the training so far; to be called once after each.
+            rewards: R_new of each run, if their schedules ask for one.
+        """
+        if self.compression.layers:
+            before = np.array(self.pruner.targets)
+            if masks := self.pruner.step(self.networks, step, reward=rewards):
+                self._follow(masks, np.flatnonzero(np.array(self.pruner.targets) > before).tolist())
+        self.steps += 1
+        for bitmap, sums in self.saved.items():
+            sums += self.ratios[bitmap]
+
+    def _follow(self, masks: Mapping[str, torch.Tensor], risen: Sequence[int]) -> None:
+        """Do what comes after a pruning, and change the phase of those of the risen runs whose phase has ended."""
+        for network in self.followers if self.compression.mask_targets else []:
+            pruners.attach(network, masks)
+        groups.forget(self.networks, self.optimizers)
+        self.sparsity = self._measure()
+        for run in risen:  # others would shift when their stack is pruned
+            while self._ends(run):
+                self._shift(run)
+        self.ratios = self._ratios()
+
+    def report(self, run: int) -> dict:
+        """Give a run's phase and sparsity, and its ratios averaged over the steps so far: columns of a row."""
+        averages = {f"ratio_{bitmap}": float(sums[run]) / self.steps for bitmap, sums in self.saved.items()}
+        return {"phase": int(self.phase[run]), "sparsity": float(self.sparsity[run])} | averages
+
+    def _ends(self, run: int) -> bool:
+        """Whether a run's phase ends: as much is removed as masks of its last sparsity remove, which round."""
+        table, end = self.phases[self.phase[run]]
+        size = groups.group_size(table)
+        removed = round(self.sparsity[run] * sum(self.pools)) // size
+        return end <= 1 and removed >= sum(round(end * (weights // size)) for weights in self.pools)
+
+    def _shift(self, run: int) -> None:
+        """Algorithm 1's phase shift of one run, or a conversion of its block size."""
+        self.phase[run] += 1
+        tables = dict.fromkeys(self.compression.layers, self.phases[self.phase[run]][0])
+        groups.regroup(self.networks, tables, run, self.optimizers, self.compression.carry)
+        for network in self.followers:
+            groups.regroup(network, tables, run)
+        self.sparsity[run] = self._measure()[run]
+
+    def _measure(self) -> np.ndarray:
+        """S_now of each run: every coefficient stands for as many weights, so it is the masks' share of zeros."""
+        masks = [mask.flatten(1) for mask in pruners.attached(self.networks).values()]
+        return 1 - torch.cat(masks, 1).double().mean(1).cpu().numpy()
+
+    def _ratios(self) -> dict[str, np.ndarray]:
+        """The share of the compressed networks' bits that is saved now, {bitmap: [run]}; of dense runs 0."""
+        layers, sizes = self.compression.layers, np.array([groups.group_size(table) for table, _ in self.phases])
+        part = share(self.networks, layers) if layers else 0.0
+        return {bitmap: ratio(self.sparsity, sizes[self.phase], part, bitmap) for bitmap in BITMAPS}
+
+    def state_dict(self) -> dict:
+        """Everything but the networks and the optimizers."""
+        return {
+            "pruner": self.pruner.state_dict(),
+            "sparsity": self.sparsity.tolist(),
+            "phase": self.phase.tolist(),
+            "saved": {bitmap: sums.tolist() for bitmap, sums in self.saved.items()},
+            "steps": self.steps,
+        }
+
+    def load_state_dict(self, content: dict) -> None:
+        """Go on from where `state_dict` was called, the networks already as they were."""
+        self.pruner.load_state_dict(content["pruner"])
+        self.sparsity = np.array(content["sparsity"])
+        self.phase, self.steps = np.array(content["phase"], int), content["steps"]
+        self.saved = {bitmap: np.array(sums) for bitmap, sums in content["saved"].items()}
+        self.ratios = self._ratios()
+
+
+def _pools(networks: nn.ModuleDict, compression: Compression) -> list[int]:
+    """How many weights of a run are ranked together, each time."""
+    pools: dict[str, int] = {}
+    for layer in pruners.prunable(networks):
+        if layer.name in compression.layers:
+            pool = {"layer": layer.name, "network": layer.network, "global": ""}[compression.scope]
+            pools[pool] = pools.get(pool, 0) + layer.weight[0].numel()
+    return list(pools.values())
+
+
+def share(networks: nn.ModuleDict, layers: Sequence[str]) -> float:
+    """P_comp / P_total: of the weights of the networks that hold compressed layers, biases left out.
+
+    So the paper counts: 91.7 % of HalfCheetah's and 97.4 % of Humanoid's parameters are shares of the actor's weights.
+    """
+    weights = {layer.name: layer for layer in pruners.prunable(networks)}
+    compressed = {weights[name].network for name in layers}
+    total = sum(layer.weight[0].numel() for layer in weights.values() if layer.network in compressed)
+    return sum(weights[name].weight[0].numel() for name in layers) / total

@@ -1,0 +1,178 @@
+"""Group-sparse training of TD3 (paper 5, figures 5 to 8), and the rivals it is compared with.
+
+One configuration is one environment and one way of training, with all seeds as a stack:
+
+    dense    TD3 as it is
+    rwp      reward-aware pruning of single weights, once a pruning start (and once a kind of reward); after it, where
+             the reward is that of training,
+    gradual  Zhu and Gupta's ramp to the sparsity at which each run has the average ratio of its rwp run (section 4.1)
+    gst      Algorithm 1 with reward-aware pruning, once a block size, shift and conversion
+
+`compression_ratio` is equation 3 averaged over the steps so far; beside it equation 2 (`ideal_ratio`), and equation 3
+with a bitmap on coefficients (`coefficient_ratio`). `return` is of an evaluation without exploration noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+import gymnasium as gym
+
+from lib import pruners
+from lib.base import BadInput, Count, Range, refuse_twice
+from lib.companion.sweep.jobs import Job
+from lib.data.environments import make
+from lib.papers.gst.experiments.algorithm import Compression, share
+from lib.papers.gst.experiments.online import Evaluation, start
+from lib.training import td3
+
+KEYS = ("env", "block", "shift", "conversion", "start", "reward")
+INDEX = ("env", "method", "block", "shift", "conversion", "start", "reward", "seed", "step")
+COLUMNS = (*INDEX, "return", "sparsity", "compression_ratio", "ideal_ratio", "coefficient_ratio")
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """Settings of `pruners.RewardAware` but its start, and what the reward is (`algorithm.Compression`)."""
+
+    increase: float = 0.01
+    every: int = 5_000
+    limit: float = 0.95
+    initial_reward: float = 0.0
+    reference: str = "record"
+    window: int = 10
+
+    def schedule(self, begin: int) -> pruners.RewardAware:
+        """Reward-aware pruning from this step on."""
+        return pruners.RewardAware(self.increase, self.every, begin, self.limit, self.initial_reward, self.reference)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A way of grouping, see `algorithm.Compression`."""
+
+    block: int
+    shift: float
+    conversion: str = "none"
+
+
+@dataclass(frozen=True)
+class Task:
+    """One environment.
+
+    Attributes:
+        layers: weights that are compressed.
+        seeds: how many, from 0; trained as one stack.
+        steps: in the environment, of each training.
+        evaluation: when the agents play, and rows are kept.
+        starts: steps after which rwp begins; the first is that of gst.
+        rewards: what rwp goes by; the first is that of gst.
+        ramp: share of the steps after which gradual's ramp has ended.
+        blocks: the ways of grouping, besides single weights.
+    """
+
+    env: str
+    layers: tuple[str, ...]
+    seeds: Count
+    steps: int
+    evaluation: Evaluation
+    td3: td3.Settings
+    pruning: Pruning
+    blocks: tuple[Blocks, ...]
+    starts: tuple[int, ...] = (0,)
+    rewards: tuple[str, ...] = ("training",)
+    ramp: Annotated[float, Range(0, 1)] = 0.5
+
+    def __post_init__(self):
+        if self.env not in gym.registry:
+            raise BadInput(f"environment {self.env!r}: expected Gymnasium's name and version, such as Hopper-v4")
+        make(self.env).close()  # refuses what no agent here can act in
+        refuse_twice(layers=self.layers)
+        if self.seeds < 1 or not self.starts or not self.rewards or not self.layers:
+            raise BadInput(f"{self.env}: at least one seed, layer, start and reward are needed")
+        if self.steps < 1 or self.steps % self.evaluation.every:
+            raise BadInput(f"{self.env}: steps={self.steps} must be a multiple of every={self.evaluation.every}")
+        if max(self.starts) + self.pruning.every > self.ramp * self.steps:
+            raise BadInput(f"{self.env}: a ramp that ends at {self.ramp} of {self.steps} steps has no pruning")
+        for one in self.blocks:
+            Compression(self.layers, one.block, one.shift, one.conversion)  # refuses what cannot be
+            if one.block == 1 or one.shift == 0:
+                raise BadInput(f"{self.env}: blocks of one weight are trained anyway; ask for larger ones and a shift")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Each task is an environment with its rivals."""
+
+    tasks: tuple[Task, ...]
+
+
+def configurations(settings: Settings) -> list[dict]:
+    """The grid: a way of training on an environment each, with everything `run` needs."""
+    found = []
+    for task in settings.tasks:
+        shared = {name: value for name, value in asdict(task).items() if name not in ("blocks", "starts", "rewards")}
+        first, *others = task.rewards
+        pruned = [(begin, first) for begin in task.starts] + [(task.starts[0], reward) for reward in others]
+        single, ways = asdict(Blocks(1, 0.0)), [asdict(way) for way in task.blocks]
+        found += [shared | single | {"start": begin, "reward": reward} for begin, reward in [(0, "none"), *pruned]]
+        found += [shared | way | {"start": task.starts[0], "reward": first} for way in ways]
+    return found
+
+
+def units(configuration: dict) -> int:
+    """Evaluations in one configuration."""
+    trainings = 2 if configuration["block"] == 1 and configuration["reward"] == "training" else 1
+    return trainings * configuration["steps"] // configuration["evaluation"]["every"]
+
+
+def run(configuration: dict, job: Job) -> list[dict]:
+    """Train all that belongs to one configuration; one row a run and evaluation."""
+    learner, layers = td3.Settings(**configuration["td3"]), tuple(configuration["layers"])
+    pruning, evaluation = Pruning(**configuration["pruning"]), Evaluation(**configuration["evaluation"])
+    env, steps, seeds = configuration["env"], configuration["steps"], range(configuration["seeds"])
+    way = {name: configuration[name] for name in ("block", "shift", "conversion")}
+    begin, reward = configuration["start"], configuration["reward"]
+    rows: list[dict] = []
+
+    def train(method: str, schedule: pruners.Schedule | Sequence[pruners.Schedule]) -> list[float]:
+        """Train, keep the rows, and say which share of its network each run has saved on average (equation 2)."""
+        chosen = Compression() if reward == "none" else Compression(layers, **way, reward=reward, window=pruning.window)
+        trainer = start(env, seeds, learner, chosen, schedule, evaluation, job.device)
+        before = job.done
+
+        def advance(now: td3.Trainer) -> None:
+            if now.steps % evaluation.every == 0:
+                job.done = before + now.steps // evaluation.every - 1
+                job.advance(method)
+
+        td3.train(trainer, steps, advance, job.checkpoint(method))
+        job.done = before + steps // evaluation.every
+        key = {name: configuration[name] for name in KEYS} | {"method": method}
+        names = {"compression_ratio": "ratio_weights", "ideal_ratio": "ratio_none"}
+        names["coefficient_ratio"] = "ratio_coefficients"
+        for row in trainer.rows:
+            row = key | row | {new: row[old] for new, old in names.items()}
+            rows.append({name: row[name] for name in COLUMNS})
+        part = share(trainer.agent.networks, layers)
+        return [row["ratio_none"] / part for row in trainer.rows[-len(seeds) :]]
+
+    if reward == "none":
+        train("dense", pruners.Once(0.0))
+    elif way["block"] > 1:
+        train("gst", pruning.schedule(begin))
+    else:
+        averages = train("rwp", pruning.schedule(begin))
+        if reward == "training":
+            train("gradual", [ramp(average, begin, steps, configuration["ramp"], pruning) for average in averages])
+    return rows
+
+
+def ramp(average: float, begin: int, steps: int, end: float, pruning: Pruning) -> pruners.Gradual:
+    """The cubic ramp whose sparsity, averaged over all steps, is this one; its end is at most the pruning's limit."""
+    times = int(end * steps - begin) // pruning.every
+    unit = pruners.Gradual(0.5, pruning.every, times, begin)
+    mean = sum(unit.target(step) for step in range(1, steps + 1)) / steps / 0.5
+    return pruners.Gradual(min(average / mean, pruning.limit), pruning.every, times, begin)

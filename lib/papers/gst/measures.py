@@ -1,0 +1,242 @@
+"""Measures of paper 5: from a sweep's rows to one number a seed, and what definitions say of storage and traffic.
+
+Which runs are meant is said by their columns: chosen = {"method": "gst", "block": [2, 4]}, a value or several a column.
+What they are compared with has the same columns but those that `against` names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import pandas as pd
+import torch
+from torch import nn
+
+from lib.base import BadInput
+from lib.companion import pairs
+from lib.companion.cells import Values, by_seed
+from lib.kernels import storage
+from lib.kernels.block_circulant import circulant, expand, number, project
+from lib.models.mlp import MLP, generators, plain
+from lib.models.resnet import resnet34
+from lib.papers.gst.experiments.compression import packed_ratio, ratio
+from lib.pruners import groups, sizes
+from lib.pruners.layers import prunable
+from lib.pruners.masks import attach
+from lib.pruners.scores import magnitude
+
+KEYS = ["env", "method", "block", "shift", "conversion", "start", "reward", "seed"]  # what a run is
+SINGLE = {"block": 1, "shift": 0.0, "conversion": "none"}
+DENSE = {"method": "dense", **SINGLE, "start": 0, "reward": "none"}
+OFFLINE_KEYS = ["data", "env", "block", "shift", "choice", "kept", "seed"]  # so learns from fixed data
+OFFLINE_DENSE = {"block": 1, "shift": 0.0, "choice": "none", "kept": 1.0}
+METHODS = {"dense": "dense", "gradual": "gradual pruning", "rwp": "reward-aware pruning", "gst": "GST"}
+END = 0.2  # share of a training whose evaluations are averaged: a single one is noisy, the best would flatter
+NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {  # with the shape of one example
+    "actor of HalfCheetah": (lambda: plain(MLP((17, 256, 256, 6), generators([0]))), (17,)),
+    "critic of HalfCheetah": (lambda: plain(MLP((23, 256, 256, 1), generators([0]))), (23,)),
+    "actor of Humanoid": (lambda: plain(MLP((376, 256, 256, 17), generators([0]))), (376,)),
+    "critic of Humanoid": (lambda: plain(MLP((393, 256, 256, 1), generators([0]))), (393,)),
+    "ResNet-34": (resnet34, (3, 224, 224)),
+}
+
+
+def ends(
+    runs: pd.DataFrame, steps: int | None = None, part: tuple[float, float] | list[float] = (1 - END, 1.0)
+) -> pd.DataFrame:
+    """One row a run: its last row, the return averaged over the evaluations of the last fifth of its steps.
+
+    Args:
+        runs: one row an evaluation, columns KEYS, step, return and others.
+        steps: only runs of at least so many; None: all.
+        part: of the training, over which returns are averaged.
+    """
+    length = runs.groupby(KEYS).step.transform("max")
+    within = (runs.step > part[0] * length) & (runs.step <= part[1] * length)
+    late = runs[within].groupby(KEYS)["return"].mean()
+    last = runs[(runs.step == length) & (length >= (steps or 0))]
+    return last.assign(**{"return": late.reindex(pd.MultiIndex.from_frame(last[KEYS])).to_numpy()})
+
+
+def lead(
+    runs: pd.DataFrame,
+    chosen: Mapping[str, object],
+    against: Mapping[str, object] = DENSE,
+    steps: int | None = None,
+    part: tuple[float, float] | list[float] = (1 - END, 1.0),
+) -> Values:
+    """How much more the chosen runs earn than others of the same seed, in percent of the dense return in the end.
+
+    Args:
+        part: of the training, see `ends`.
+
+    Raises:
+        BadInput: a dense agent that earns nothing.
+    """
+    then, end = ends(runs, steps, part), ends(runs, steps)
+    found: Values = {}
+    for name, kind in _kinds(end, chosen):
+        both = pairs.paired(then, ["seed"], kind, kind | against, "return")
+        both = both.join(pairs.paired(end, ["seed"], kind, kind | DENSE, "return").other.rename("dense"), how="inner")
+        if (both.dense <= 0).any():
+            raise BadInput(f"a dense agent earns {both.dense.min():g}, of which there is no percentage")
+        found |= {name: by_seed(100 * (both.one - both.other) / both.dense)} if len(both) else {}
+    return found
+
+
+def recovery(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None = None) -> Values:
+    """How much nearer to the dense agent a run is in the end than after its shift, in percent of the dense return.
+
+    After the shift: the evaluations of the first fifth of the steps that were left. A run without a shift, or without
+    an evaluation there, is left out. A row has the return before its step's pruning and the sparsity after it
+    (`lib.papers.gst.experiments.online`): a run that shifts on the step of an evaluation was played before the shift
+    there.
+    """
+    end, found = ends(runs, steps), {}
+    for name, kind in _kinds(end, chosen):
+        if kind["shift"] >= 1:
+            continue
+        mine = pairs.chosen(runs, kind)
+        length = mine.groupby("seed").step.max()
+        begin = mine[mine.sparsity >= kind["shift"]].groupby("seed").step.min()
+        gaps = pairs.paired(runs, ["step", "seed"], kind, kind | DENSE, "return").reset_index()
+        begun = gaps.seed.map(begin)
+        gaps = gaps[gaps.step.between(begun, begun + END * (gaps.seed.map(length) - begun))]
+        gap = (gaps.one - gaps.other).groupby(gaps.seed).mean().rename("gap")
+        both = pairs.paired(end, ["seed"], kind, kind | DENSE, "return").join(gap, how="inner")
+        found |= {name: by_seed(100 * (both.one - both.other - both.gap) / both.other)} if len(both) else {}
+    return found
+
+
+def pruned(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None = None) -> Values:
+    """The share of coefficients that is removed in the end, in percent."""
+    return _percent(runs, chosen, steps, "sparsity")
+
+
+def average_ratio(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None = None) -> Values:
+    """The compression ratio by equation 3, averaged over training, in percent."""
+    return _percent(runs, chosen, steps, "compression_ratio")
+
+
+def ratio_lead(
+    runs: pd.DataFrame, chosen: Mapping[str, object], against: Mapping[str, object], steps: int | None = None
+) -> Values:
+    """How much higher that ratio is than that of others of the same seed, in points."""
+    end, found = ends(runs, steps), {}
+    for name, kind in _kinds(end, chosen):
+        both = pairs.paired(end, ["seed"], kind, kind | against, "compression_ratio")
+        found |= {name: by_seed(100 * (both.one - both.other))} if len(both) else {}
+    return found
+
+
+def offline_lead(
+    runs: pd.DataFrame, chosen: Mapping[str, object], against: Mapping[str, object] = OFFLINE_DENSE
+) -> Values:
+    """How many normalised points more the chosen runs earn than others of the same seed, at their last evaluation.
+
+    Args:
+        runs: one row an evaluation, columns OFFLINE_KEYS, step and normalised_return.
+    """
+    found: Values = {}
+    for name, kind in _kinds(runs, chosen, OFFLINE_KEYS):
+        both = pairs.paired(runs, ["seed"], kind, kind | against, "normalised_return")
+        found |= {name: by_seed(both.one - both.other)} if len(both) else {}
+    return found
+
+
+def offline_way(row: object) -> str:
+    """What a way of training from fixed data is called: of a row with the columns OFFLINE_KEYS."""
+    return grouping(row) if row.choice == "none" else f"{row.choice}, {grouping(row)}, {100 * row.kept:g} % kept"
+
+
+def grouping(row: object) -> str:
+    """How its weights share numbers: of a row with the columns block and shift."""
+    if row.block == 1:
+        return "single weights"
+    return f"B = {row.block}, released at {row.shift:g}" if row.shift < 1 else f"B = {row.block} to the end"
+
+
+def way(row: object) -> str:
+    """What a run's way of training is called: of a row with the columns KEYS."""
+    text = METHODS[row.method]
+    if row.block > 1:
+        text += f", B = {row.block}, released at {row.shift:g}"
+    if row.conversion != "none":
+        text += f", {row.conversion.replace('_', ' ')}"
+    if row.start:
+        text += f", from step {row.start}"
+    return text + (", by evaluation" if row.reward == "evaluation" else "")
+
+
+def operations_per_byte(network: str, batch: int, value_bits: int = 16) -> float:
+    """How many operations a network does in a forward pass with each byte it moves (figure 1).
+
+    It limits how fast a network can be trained; counted as in `sizes.operations_per_byte`.
+
+    Raises:
+        BadInput: an unknown network.
+    """
+    if network not in NETWORKS:
+        raise BadInput(f"network {network!r}: known are {', '.join(NETWORKS)}")
+    build, shape = NETWORKS[network]
+    return sizes.operations_per_byte(build(), shape, batch, value_bits)
+
+
+def packed_gap(block: int, sparsity: float, bitmap: str = "weights") -> float:
+    """The saving of HalfCheetah's actor in really packed bytes minus that of `ratio`, its second layer in blocks of B.
+
+    Returns:
+        percentage points; not exactly 0, because bits and coefficients are whole.
+    """
+    actor, name = plain(MLP((17, 256, 256, 6), generators([0]))), "2.weight"
+    groups.group(actor, {name: circulant(block)})
+    scores = magnitude(actor).only([name])
+    attach(actor, groups.whole_groups(scores, sparsity, groups.tables(actor)))
+    weights = {layer.name: layer.weight for layer in prunable(actor)}
+    share = weights[name].numel() / sum(weight.numel() for weight in weights.values())
+    saved = packed_ratio(weights, {name: circulant(block)}, bitmap)
+    return 100 * (saved - ratio(sparsity, block, share, bitmap))
+
+
+def weight_share(layers: Sequence[Sequence[int]], compressed: Sequence[int]) -> float:
+    """P_comp / P_total of a network in percent, weights only.
+
+    Args:
+        layers: the sizes of each layer's weight, such as [256, 17]; of several alike their number besides.
+        compressed: which of them, from 0.
+    """
+    weights = [math.prod(sizes) for sizes in layers]
+    return 100 * sum(weights[layer] for layer in compressed) / sum(weights)
+
+
+def changed_by_conversion(conversion: str, size: int = 64) -> float:
+    """The largest change of a weight when blocks of 4 become blocks of 2, in standard deviations (section 3.3)."""
+    before, after, _ = groups.phases(4, conversion)
+    draw = torch.Generator().manual_seed(0)
+    weight = expand(torch.randn(size // 4, size // 4, number(before), generator=draw), before, (size, size))
+    return float((expand(project(weight, after), after, (size, size)) - weight).abs().max())
+
+
+def csr_crossover(rows: int, columns: int, index_bits: int = 16, pointer_bits: int = 32) -> float:
+    """The sparsity above which CSR says in fewer bits than a bitmap where the values are (section 3.4).
+
+    Both store the same values, so only metadata counts: an index a value and a pointer a row against a bit a place.
+    """
+    fixed = storage.metadata_bits("csr", rows, columns, 0, index_bits, pointer_bits)
+    bitmap = storage.metadata_bits("bitmap", rows, columns, 0)
+    return 1 - (bitmap - fixed) / (index_bits * rows * columns)
+
+
+def _kinds(runs: pd.DataFrame, chosen: Mapping[str, object], keys: Sequence[str] = KEYS) -> list[tuple[str, dict]]:
+    """List the ways of training among the chosen runs: for each its cell's name, and what its runs have in common."""
+    rows = pairs.chosen(runs, chosen)[[key for key in keys if key != "seed"]].drop_duplicates()
+    name = offline_way if "choice" in keys else way
+    return [(f"{row.env}, {name(row)}", row._asdict()) for row in rows.itertuples(index=False)]
+
+
+def _percent(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None, column: str) -> Values:
+    end = ends(runs, steps)
+    return {
+        name: by_seed(100 * pairs.chosen(end, kind).set_index("seed")[column]) for name, kind in _kinds(end, chosen)
+    }

@@ -1,0 +1,108 @@
+"""What the parts of the method do (paper 4, sections 2, 3 and 6): one setting changed at a time.
+
+One configuration is one variant and one seed: a single session of a small network through its stages. The variants
+stand in params.yaml; tau, the slope k, the stages, lambda and its sign, the gates' g and the estimator differ.
+Rows are kept of the end of each stage, one for each tau. tau tells open from closed at the end of stage 2 alone: in
+stage 3 gates are exactly 0 or 1, and without an expansion nothing in training asks for it. So one session is measured
+at several.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import torch
+
+from lib.base import BadInput
+from lib.companion.sweep.jobs import Job
+from lib.data import vision
+from lib.models.lenet import small_lenet
+from lib.papers.npn.experiments import directions
+from lib.papers.npn.experiments.directions import Sessions
+from lib.pruners import gates
+from lib.training.examples import Examples
+from lib.training.gated import GatedTraining
+from lib.training.supervised import seed_of
+
+DATA, NETWORK = "digits", "small_lenet"
+
+KEYS = ("data", "network", "variant", "seed")
+INDEX = (*KEYS, "tau", "epoch")
+COLUMNS = ("variant", "tau", *directions.COLUMNS)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A variant is one way to train.
+
+    Attributes:
+        start: gates of each layer that are open at first; none given: all.
+        kind: see `gates.gated`.
+        taus: thresholds at which the network is measured; the first is the gates' own.
+    """
+
+    name: str
+    training: GatedTraining
+    start: tuple[int, ...] = ()
+    kind: str = "sigmoid"
+    taus: tuple[float, ...] = (0.5,)
+
+    def __post_init__(self):
+        if not self.taus or len(set(self.taus)) < len(self.taus):
+            raise BadInput(f"variant {self.name!r}: taus={list(self.taus)}: expected at least one, each once")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """These settings name the variants; each is trained with every seed."""
+
+    seeds: tuple[int, ...]
+    variants: tuple[Variant, ...]
+
+    def __post_init__(self):
+        names = [variant.name for variant in self.variants]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise BadInput(f"two variants are called {twice[0]!r}")
+
+
+def configurations(settings: Settings) -> list[dict]:
+    """Lay out the grid: a seed of a variant each, with everything `run` needs."""
+    return [
+        {"data": DATA, "network": NETWORK, "variant": variant.name, "seed": seed}
+        | {name: value for name, value in asdict(variant).items() if name != "name"}
+        for variant in settings.variants
+        for seed in settings.seeds
+    ]
+
+
+def aliases(configuration: dict) -> list[dict]:
+    """Return the earlier forms of a configuration, see `directions.aliases`."""
+    return directions.aliases(configuration)
+
+
+def units(configuration: dict) -> int:
+    """Count the epochs of training in one configuration, at most."""
+    return sum(configuration["training"]["epochs"])
+
+
+def run(configuration: dict, job: Job) -> list[dict]:
+    """Train one variant and return a row for each stage."""
+    seed, settings = configuration["seed"], GatedTraining(**configuration["training"])
+    sessions = Sessions(
+        {name: configuration[name] for name in KEYS},
+        Examples.of(vision.load(DATA), job.device),
+        every=sum(settings.epochs) + 1,  # ends of stages only
+        job=job,
+        taus=configuration["taus"],
+    )
+    torch.manual_seed(seed_of(seed))
+    model = gates.gated(
+        small_lenet(),
+        k=settings.k,
+        kind=configuration["kind"],
+        tau=configuration["taus"][0],
+        start=configuration["start"] or None,
+        seed=seed_of(seed, 1),
+    )
+    sessions.train("expand" if settings.expand else "sparsify", model, settings)
+    return sessions.rows

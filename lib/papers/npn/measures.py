@@ -1,0 +1,296 @@
+"""Measures of paper 4: from a sweep's rows, from architectures as printed, and from gates as they are, untrained.
+
+A variant is a direction of npn_moons and npn_images, and a variant of npn_ablations; among rows at several tau those at
+the paper's count. Without a stage its last epoch counts, with one the last epoch of that stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cache, partial
+
+import pandas as pd
+import torch
+from torch import nn
+
+from lib.base import BadInput
+from lib.companion.cells import Values, cells
+from lib.companion.pairs import chosen, last, refuse_absent, side_by_side
+from lib.models.alexnet import alexnet
+from lib.models.lenet import lenet5
+from lib.models.plain import moons_mlp
+from lib.pruners import gates
+from lib.pruners.gates.gate import KINDS, Gates
+
+INDEX = ["data", "network", "seed"]  # what the directions of a run share
+TAU = 0.5  # the paper's
+POINTS = 200_000  # of u, evenly spaced: an integral, not a sample
+NETWORKS: dict[str, Callable[[], nn.Module]] = {
+    "moons_mlp": moons_mlp,
+    "lenet5": lenet5,
+    "alexnet": alexnet,
+    "alexnet100": partial(alexnet, 100),
+}
+
+
+def value(
+    runs: pd.DataFrame,
+    variant: str,
+    column: str = "accuracy",
+    stage: int | None = None,
+    data: Sequence[str] | None = None,
+    epoch: int | None = None,
+) -> Values:
+    """What a column holds in the end, seed by seed.
+
+    Args:
+        runs: one row a variant, seed and epoch.
+        column: accuracy (percent) or a size.
+        data: the sets that count; None: all.
+        epoch: after this epoch (from 1) instead of in the end.
+
+    Raises:
+        BadInput: a variant that the runs do not have.
+    """
+    runs = _of(runs)
+    refuse_absent(runs, "variant", variant)
+    runs = _of(runs, data)
+    runs = runs if epoch is None else runs[runs.epoch == epoch]
+    return cells(last(chosen(runs, _kind(runs, variant, stage)), INDEX).set_index(INDEX)[column])
+
+
+def difference(
+    runs: pd.DataFrame,
+    variant: str,
+    against: str,
+    stage: int | None = None,
+    against_stage: int | None = None,
+    column: str = "accuracy",
+    data: Sequence[str] | None = None,
+) -> Values:
+    """A variant's value minus that of another, or of itself at another stage, seed by seed.
+
+    Args: as `value`.
+    """
+    both = _side_by_side(runs, {"one": (variant, stage), "other": (against, against_stage)}, column, data)
+    return cells(both.one - both.other)
+
+
+def share(
+    runs: pd.DataFrame,
+    variant: str,
+    against: str,
+    column: str = "parameters",
+    stage: int | None = None,
+    against_stage: int | None = None,
+    data: Sequence[str] | None = None,
+) -> Values:
+    """A variant's value in percent of another's, or of itself at another stage, seed by seed: 100 is as large.
+
+    Args: as `value`.
+    """
+    both = _side_by_side(runs, {"one": (variant, stage), "other": (against, against_stage)}, column, data)
+    return cells(100 * both.one / both.other)
+
+
+def factor(
+    runs: pd.DataFrame,
+    variants: Sequence[str],
+    column: str = "parameters",
+    stage: int | None = None,
+    data: Sequence[str] | None = None,
+) -> Values:
+    """How far variants are apart: the largest value over the smallest, seed by seed; 1 is the same.
+
+    Args: as `value`.
+    """
+    both = _side_by_side(runs, {name: (name, stage) for name in variants}, column, data)
+    return cells(both.max(axis=1) / both.min(axis=1))
+
+
+def over_taus(
+    runs: pd.DataFrame, variant: str, taus: Sequence[float], stage: int, column: str = "accuracy", ratio: bool = False
+) -> Values:
+    """How far the same networks are apart at several tau, seed by seed: the largest value minus the smallest.
+
+    Args:
+        ratio: the largest value over the smallest instead; 1 is the same.
+
+    Raises:
+        BadInput: a tau that the runs do not have.
+    """
+    both = _side_by_side(runs, {tau: (variant, stage, tau) for tau in taus}, column)
+    smallest, largest = both.min(axis=1), both.max(axis=1)
+    return cells(largest / smallest if ratio else largest - smallest)
+
+
+def undecided(runs: pd.DataFrame, variant: str, taus: tuple[float, float], stage: int) -> Values:
+    """Gates that are neither open nor closed for certain, in percent of all, seed by seed.
+
+    They are those whose g lies between two thresholds: open at the lower, closed at the higher. All are open at the
+    end of stage 1.
+    """
+    low, high = taus
+    sides = {"low": (variant, stage, low), "high": (variant, stage, high), "whole": (variant, 1, low)}
+    both = _side_by_side(runs, sides, "architecture")
+    counts = both.map(_open_gates)
+    return cells(100 * (counts.low - counts.high) / counts.whole)
+
+
+def at_share(runs: pd.DataFrame, variant: str, share: float) -> Values:
+    """The accuracy where stage 2 first leaves no more than a share of the weights, minus that at the end of stage 1 in
+    the same network, seed by seed. A seed that never has so few is left out.
+
+    Args:
+        share: of the weights at the end of stage 1, in percent. Rows are needed of the epoch in which it is passed: see
+            `shares` in `lib.papers.npn.experiments.directions`.
+    """
+    runs = _of(runs)
+    before = last(chosen(runs, _kind(runs, variant, 1)), INDEX).set_index(INDEX)[["accuracy", "parameters"]]
+    rows = chosen(runs, _kind(runs, variant, 2)).join(before.add_suffix("_before"), INDEX)
+    rows = rows.sort_values("epoch", kind="stable")
+    first = rows[100 * rows.parameters <= share * rows.parameters_before].groupby(INDEX).first()
+    return cells(first.accuracy - first.accuracy_before)
+
+
+def weights(network: str, architecture: str) -> int:
+    """Weights of an architecture in the paper's notation, counted as its tables count: products of open gates.
+
+    Args:
+        network: a key of NETWORKS.
+        architecture: open gates of each layer, such as "7-9-109-30"; of the moons "64-50".
+    """
+    layers, counts = _layers(network), [int(count) for count in architecture.split("-")]
+    if len(counts) != len(layers):
+        raise BadInput(f"{architecture} has {len(counts)} numbers, {network} has {len(layers)} layers with gates")
+    total = 0
+    for number, layer in enumerate(layers):
+        if isinstance(layer, nn.Conv2d):  # its gates are on its outputs
+            inputs, outputs = counts[number - 1] if number else layer.in_channels, counts[number]
+        else:  # on its inputs
+            inputs, outputs = counts[number], [*counts, layer.out_features][number + 1]
+        total += inputs * outputs * layer.weight[0, 0].numel()
+    return total
+
+
+def worst_gap(network: str, printed: Mapping[str, float]) -> float:
+    """The largest difference between weights as printed, {architecture: number}, and as counted, in percent."""
+    counted = {name: weights(network, name) for name in printed}
+    return max(100 * abs(number / counted[name] - 1) for name, number in printed.items())
+
+
+def removed(network: str, whole: str, left: str) -> float:
+    """Weights that one architecture has less than another, in percent of the other's."""
+    return 100 * (1 - weights(network, left) / weights(network, whole))
+
+
+def probability(kind: str, k: float, phi: float) -> float:
+    """g_k(phi) of a gate (equations 10 and 11)."""
+    return float(_gate(kind, k, phi).probability().detach())
+
+
+def slope(kind: str, k: float, phi: float) -> float:
+    """The size of d g_k / d phi, what the gradient of phi is a multiple of (equations 9 and 16)."""
+    gate = _gate(kind, k, phi)
+    gate.probability().sum().backward()
+    return abs(float(gate.phi.grad))
+
+
+def learning_draws(kind: str, k: float, phi: float) -> float:
+    """In which share of all draws (percent) a gate that is closed at test time learns from the data.
+
+    With binary gates it does where equation 7's two settings differ, in the hard concrete estimator where the drawn
+    value has a gradient.
+
+    Raises:
+        BadInput: the gate is open.
+    """
+    gate = _gate(kind, k, phi, POINTS)
+    if bool(gate.is_open().any()):
+        raise BadInput(f"a gate of kind {kind} is open at k={k:g}, phi={phi:g}: choose a smaller phi")
+    drawn = gate.draw(_uniforms())
+    if KINDS[kind].binary:
+        learns = (drawn != gate.antithetic(_uniforms())) & (gate.chain() != 0)
+    else:
+        (gradient,) = torch.autograd.grad(drawn.sum(), gate.phi)
+        learns = gradient != 0
+    return 100 * float(learns.double().mean())
+
+
+def estimate_over_gradient(kind: str, k: float, phi: float, factor: bool) -> float:
+    """The mean of the ARM estimate of one gate, over the gradient it stands for; 1 is unbiased.
+
+    Of f(z) = z, whose expectation has the gradient d g_k / d phi. With one gate any other f gives the same ratio.
+
+    Args:
+        factor: whether the estimate is multiplied by d logit(g) / d phi; equation 7 prints no such factor.
+    """
+    gate, uniform = _gate(kind, k, phi), _uniforms()
+    mean = float(((gate.antithetic(uniform) - gate.draw(uniform)) * (uniform - 0.5)).mean())
+    return mean * (float(gate.chain()) if factor else 1.0) / slope(kind, k, phi)
+
+
+def variance_against_ar(kind: str, k: float, phi: float) -> float:
+    """The variance of the ARM estimate of one gate in percent of that of the AR estimate, of f(z) = z.
+
+    Both are multiplied by the same d logit(g) / d phi, which drops out. AR's is f(1[u < g]) (1 - 2 u) (section 2).
+    """
+    gate, uniform = _gate(kind, k, phi), _uniforms()
+    drawn = gate.draw(uniform)
+    arm, ar = (gate.antithetic(uniform) - drawn) * (uniform - 0.5), drawn * (1 - 2 * uniform)
+    return 100 * float(arm.var() / ar.var())
+
+
+def _open_gates(architecture: str) -> int:
+    """How many gates are open, from the paper's notation."""
+    return sum(map(int, architecture.split("-")))
+
+
+@cache
+def _layers(network: str) -> list[nn.Linear | nn.Conv2d]:
+    """The layers with gates."""
+    if network not in NETWORKS:
+        raise BadInput(f"network {network!r}: known are {', '.join(NETWORKS)}")
+    with torch.random.fork_rng(devices=[]):
+        layers = gates.trace(NETWORKS[network]())
+    return [layers[name].module for name in gates.gateable(layers)]
+
+
+def _of(runs: pd.DataFrame, data: Sequence[str] | None = None) -> pd.DataFrame:
+    """Select the runs on some data, and call a direction a variant where there is no other."""
+    runs = runs if "variant" in runs else runs.rename(columns={"direction": "variant"})
+    return runs if data is None else runs[runs.data.isin(data)]
+
+
+def _kind(runs: pd.DataFrame, variant: str, stage: int | None = None, tau: float = TAU) -> dict:
+    """Say which rows are a variant's, at one of its stages; of runs at several tau those at the paper's or this one."""
+    kind: dict = {"variant": variant} | ({} if stage is None else {"stage": stage})
+    return kind | ({"tau": tau} if "tau" in runs else {})
+
+
+def _side_by_side(
+    runs: pd.DataFrame, sides: Mapping[Hashable, tuple], column: str, data: Sequence[str] | None = None
+) -> pd.DataFrame:
+    """Put one column of several sides beside each other, for the networks and seeds that have them all.
+
+    Args:
+        sides: {name: (variant, stage)}, or {name: (variant, stage, tau)}.
+    """
+    runs = _of(runs)
+    refuse_absent(runs, "variant", *(variant for variant, *_ in sides.values()))
+    kinds = {name: _kind(runs, *side) for name, side in sides.items()}
+    if "tau" in runs:
+        for kind in kinds.values():
+            refuse_absent(runs[runs.variant == kind["variant"]], "tau", kind["tau"])
+    return side_by_side(_of(runs, data), INDEX, kinds, column)
+
+
+def _gate(kind: str, k: float, phi: float, count: int = 1) -> Gates:
+    if kind not in KINDS:
+        raise BadInput(f"kind={kind!r}: known are {', '.join(KINDS)}")
+    awake = torch.ones(count, dtype=torch.bool)
+    return Gates(torch.full((count,), phi, dtype=torch.float64), awake, kind, k, tau=0.5, weights=1)
+
+
+def _uniforms() -> torch.Tensor:
+    return (torch.arange(POINTS, dtype=torch.float64) + 0.5) / POINTS

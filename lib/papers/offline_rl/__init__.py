@@ -1,0 +1,1 @@
+"""Paper 1: SNIP and GraSP before offline reinforcement learning."""

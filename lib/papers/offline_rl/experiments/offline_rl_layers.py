@@ -1,0 +1,109 @@
+"""Which weights SNIP and GraSP keep, layer by layer, before any training (paper 1, section 4.2, figure 3).
+
+One configuration is an environment and a seed: the networks of BCQ are scored on one batch and pruned. BC's two
+networks are BCQ's encoder and decoder, with the same scores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lib import pruners
+from lib.base import BadInput, refuse_twice, refuse_unknown
+from lib.companion.sweep.jobs import Job
+from lib.data import offline_rl
+from lib.data.offline_rl.names import QUALITIES, environment
+from lib.training import offline
+from lib.training.agents import Transitions, normalised
+from lib.training.bcq import BCQ, BCQSettings
+
+TRANSITIONS = 10_000  # a batch is drawn from these
+
+VARIANTS = ("normalised", "raw")  # observations scaled, as in the authors' code, and as they are
+KEYS = ("data", "env", "variant", "seed")
+INDEX = ("data", "env", "variant", "pruner", "sparsity", "seed", "network", "layer")
+COLUMNS = (*INDEX, "weights", "kept")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is varied; the networks are the paper's.
+
+    Attributes:
+        seeds: how many, from 0.
+    """
+
+    envs: tuple[str, ...]
+    pruners: tuple[str, ...]
+    sparsities: tuple[float, ...]
+    seeds: int
+    source: str = "recorded"
+    quality: str = "expert"
+
+    def __post_init__(self):
+        if self.seeds < 1 or not self.envs or not self.pruners or not self.sparsities:
+            raise BadInput("envs, pruners and sparsities must name something, and seeds be at least 1")
+        refuse_unknown(self, quality=QUALITIES)
+        offline_rl.check(self.source, self.quality, TRANSITIONS)
+        refuse_twice(pruners=self.pruners, sparsities=self.sparsities)
+        for pruner in self.pruners:
+            for sparsity in self.sparsities:
+                offline.Run(0, pruner, sparsity)  # refuses what is no score, and what is no share
+
+
+def configurations(settings: Settings) -> list[dict]:
+    """Lay out the grid: an environment, a seed, and observations normalised or as they are."""
+    shared = {
+        "data": f"{settings.source}-{settings.quality}",
+        "source": settings.source,
+        "quality": settings.quality,
+        "pruners": list(settings.pruners),
+        "sparsities": list(settings.sparsities),
+    }
+    return [
+        shared | {"env": environment(env).name, "variant": variant, "seed": seed}
+        for env in settings.envs
+        for variant in VARIANTS
+        for seed in range(settings.seeds)
+    ]
+
+
+def units(configuration: dict) -> int:
+    """Nothing is trained; all configurations cost about the same."""
+    return 1
+
+
+def run(configuration: dict, job: Job) -> list[dict]:
+    """Prune; one row a pruner, sparsity and layer, `kept` in percent of the layer's weights."""
+    env, seed = configuration["env"], configuration["seed"]
+    bundle = offline_rl.load(configuration["source"], env, configuration["quality"], TRANSITIONS)
+    settings = BCQSettings(normalise=configuration["variant"] == "normalised")
+    data, _ = normalised(Transitions.of(bundle, job.device), settings)
+    stack = [offline.Run(seed, name, s) for name in configuration["pruners"] for s in configuration["sparsities"]]
+    known = environment(env)
+    agent = BCQ(known.observations, [1.0] * known.actions, [seed] * len(stack), settings, job.device)
+    offline.prune(agent, data, stack)
+    rows = []
+    for layer in pruners.prunable(agent.networks):
+        network, position = place(layer.name)
+        for number, of in enumerate(stack):
+            kept = 100 * float((layer.weight[number] != 0).float().mean())
+            key = {
+                "data": configuration["data"],
+                "env": env,
+                "variant": configuration["variant"],
+                "pruner": of.pruner,
+                "sparsity": of.sparsity,
+                "seed": seed,
+            }
+            key |= {"network": network, "layer": position, "weights": layer.weight[number].numel(), "kept": kept}
+            rows.append(key)
+    job.advance(f"{env} {seed}")
+    return rows
+
+
+def place(name: str) -> tuple[str, int]:
+    """Which network a weight is of, and in which of its layers, counted from 1; the critics are critic1 and critic2."""
+    network, *rest = name.split(".")
+    position = int(rest[rest.index("layers") + 1]) + 1
+    return (f"critic{int(rest[0]) + 1}" if network == "critic" else network), position

@@ -1,0 +1,293 @@
+"""Measures of paper 1: from a sweep's rows, files or a benchmark to the numbers that its claims name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from pandas.core.groupby import SeriesGroupBy
+from scipy import stats
+
+from lib.base import BadInput
+from lib.companion.cells import Values, cells
+from lib.companion.pairs import Kind, chosen, last, paired
+from lib.companion.statistics import Interval
+from lib.papers.offline_rl.file_sizes import bcq_networks, megabytes
+
+INDEX = ["data", "env", "seed"]  # what a pruned agent shares with its rivals
+KEYS = ["data", "env", "algorithm", "pruner", "sparsity", "batches", "seed"]  # what tells runs apart
+DRAWS = 10_000  # bootstrap samples
+
+
+def interquartile_mean(scores: Mapping[str, Sequence[float]], confidence: float = 0.95) -> Interval:
+    """The mean of the middle half of all scores, with a stratified bootstrap interval (Agarwal et al. 2021).
+
+    The lowest and the highest quarter (rounded down) are left out, so that one failed run does not decide. Each draw
+    takes from every task as many of its own runs as it has, with replacement. Simulated with normal scores of three
+    tasks, an interval called 95 % covers 70, 85, 90 and 94 % with 2, 3, 5 and 10 runs on each.
+
+    Args:
+        scores: of each task, one a run; normalised, or tasks could not be put together.
+    """
+    samples = [np.asarray(values, dtype=float) for values in scores.values()]
+    if not samples or any(sample.ndim != 1 or len(sample) == 0 for sample in samples):
+        raise BadInput("an interquartile mean needs a list of scores for each task, one a run")
+    if not all(np.isfinite(sample).all() for sample in samples):
+        raise BadInput("an interquartile mean needs finite scores")
+    draw = np.random.default_rng(0)
+    again = np.concatenate([sample[draw.integers(len(sample), size=(DRAWS, len(sample)))] for sample in samples], 1)
+    tail = 50 * (1 - confidence)
+    low, high = np.percentile(stats.trim_mean(again, 0.25, axis=1), [tail, 100 - tail])
+    value = stats.trim_mean(np.concatenate(samples), 0.25)
+    return Interval(float(value), float(low), float(high), min(len(sample) for sample in samples))
+
+
+def ends(runs: pd.DataFrame) -> pd.DataFrame:
+    """Select the last evaluation of each run, whatever columns tell the runs of its sweep apart."""
+    return last(runs, [name for name in (*KEYS, "variant", "rounds", "scaled") if name in runs]).reset_index(drop=True)
+
+
+def kept_return(
+    runs: pd.DataFrame,
+    algorithm: str,
+    pruner: str,
+    sparsity: float,
+    envs: Sequence[str] | None = None,
+    quality: str = "expert",
+    scaled: bool | None = None,
+    learned: float | None = None,
+    variant: str = "normalised",
+) -> Values:
+    """A pruned agent's last return over that of the dense one of the same seed: {"data/env": {seed: ratio}}.
+
+    Args:
+        runs: one row an evaluation, columns KEYS, step, return, normalised_return.
+        envs: the environments that count; None: all.
+        quality: of the policy behind the data, as in "recorded-expert".
+        scaled: whether observations are, where runs differ in that (`offline_rl_scaling`).
+        learned: environments count where the dense agents earn at least so many normalised points on average.
+        variant: which reading of the paper the runs follow; "normalised" is the authors', see `BCSettings.normalise`.
+
+    Raises:
+        BadInput: a dense agent that earns nothing, of whose return no share can be kept.
+    """
+    runs = _of(runs, envs, quality, scaled=scaled, variant=variant)
+    pruned, dense = _kind(algorithm, pruner, sparsity), _kind(algorithm)
+    both = paired(runs, INDEX, pruned, dense, "return")
+    if learned is not None:
+        points = paired(runs, INDEX, dense, dense, "normalised_return").one
+        both = both[points.groupby(level=["data", "env"]).transform("mean").reindex(both.index) >= learned]
+    if (both.other <= 0).any():
+        where = "/".join(map(str, both.index[both.other <= 0][0]))
+        raise BadInput(f"the dense {algorithm} earns {both.other.min():g} on {where}; compare points with `difference`")
+    return cells(both.one / both.other)
+
+
+def difference(
+    runs: pd.DataFrame,
+    algorithm: str,
+    pruner: str,
+    sparsity: float,
+    against: str | None = None,
+    envs: Sequence[str] | None = None,
+    quality: str = "expert",
+    scaled: bool | None = None,
+    variant: str = "normalised",
+) -> Values:
+    """A pruned agent's last normalised return minus another's of the same seed: {"data/env": {seed: points}}.
+
+    Args:
+        against: the other's pruner, at the same sparsity; None: the dense agent.
+        envs, quality, scaled, variant: as in `kept_return`.
+    """
+    pruned = _kind(algorithm, pruner, sparsity)
+    other = _kind(algorithm) if against is None else pruned | {"pruner": against}
+    runs = _of(runs, envs, quality, scaled=scaled, variant=variant)
+    both = paired(runs, INDEX, pruned, other, "normalised_return")
+    return cells(both.one - both.other)
+
+
+def gain_by_batches(
+    runs: pd.DataFrame,
+    algorithm: str,
+    pruner: str,
+    sparsity: float,
+    batches: int,
+    quality: str = "expert",
+    variant: str = "normalised",
+) -> Values:
+    """What a score of several batches gains over one of a single batch, as `difference`."""
+    runs = _of(runs, quality=quality, variant=variant)
+    return _gain(runs, _kind(algorithm, pruner, sparsity), "batches", batches, 1)
+
+
+def gain_by_variant(
+    runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float, variant: str, against: str = "normalised"
+) -> Values:
+    """What runs of one variant earn more than those of another, in normalised points of the same seed.
+
+    Args:
+        variant, against: such as "float32" and "normalised", which computes products in bfloat16.
+    """
+    return _gain(_of(runs), _kind(algorithm, pruner, sparsity), "variant", variant, against)
+
+
+def gain_by_rounds(
+    runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float, rounds: int, variant: str = "normalised"
+) -> Values:
+    """What pruning in several rounds gains over a single one (`offline_rl_rounds`), as `difference`."""
+    return _gain(_of(runs, variant=variant), _kind(algorithm, pruner, sparsity), "rounds", rounds, 1)
+
+
+def gain_by_scaling(runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float) -> Values:
+    """What scaled observations gain over observations as they are (`offline_rl_scaling`), as `difference`."""
+    return _gain(_of(runs), _kind(algorithm, pruner, sparsity), "scaled", True, False)
+
+
+def share_kept(
+    runs: pd.DataFrame, algorithms: Sequence[str], pruners: Sequence[str], sparsity: float, at_least: float
+) -> dict[str, Interval]:
+    """Of all experiments the share in which pruned agents keep so much of their return on average.
+
+    An experiment is an algorithm with a pruner on an environment; what its seeds keep (`kept_return`) is averaged. The
+    95 % interval draws seeds again, with replacement, in each experiment by itself.
+
+    Returns:
+        {"data/n experiments": share}.
+    """
+    kinds = [kept_return(runs, algorithm, pruner, sparsity) for algorithm in algorithms for pruner in pruners]
+    by_data: dict[str, list[np.ndarray]] = {}
+    for where, ratios in [pair for found in kinds for pair in found.items()]:
+        by_data.setdefault(where.split("/")[0], []).append(np.array(list(ratios.values())))
+    draw, shares = np.random.default_rng(0), {}
+    for data, experiments in by_data.items():
+        again = [ratios[draw.integers(len(ratios), size=(DRAWS, len(ratios)))].mean(1) for ratios in experiments]
+        low, high = np.percentile(np.mean(np.array(again) >= at_least, axis=0), [2.5, 97.5])
+        value = np.mean([ratios.mean() >= at_least for ratios in experiments])
+        seeds = min(len(ratios) for ratios in experiments)
+        shares[f"{data}/{len(experiments)} experiments"] = Interval(float(value), float(low), float(high), seeds)
+    return shares
+
+
+def unseen(runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float, scaled: bool) -> Values:
+    """How many observations a pruned network does not see: {"data/env": {seed: number}}."""
+    kind = _kind(algorithm, pruner, sparsity)
+    return cells(paired(_of(runs, scaled=scaled), INDEX, kind, kind, "unseen").one.astype(float))
+
+
+def lead_of_last(runs: pd.DataFrame, pruner: str, sparsity: float, variant: str = "normalised") -> Values:
+    """How much more of a network's last layer is kept than of its fullest other (paper 1, figure 3), in points.
+
+    Args:
+        runs: columns data, env, variant, pruner, sparsity, seed, network, layer (from 1), kept (percent).
+        variant: whether observations are "normalised" before they are scored, or "raw".
+
+    Returns:
+        {"data/env/network": {seed: points}}.
+    """
+    kept = _kept(runs, pruner, sparsity, variant)
+    return cells(kept.agg(lambda layers: layers.iloc[-1] - layers.iloc[:-1].max()))
+
+
+def spread(runs: pd.DataFrame, pruner: str, sparsity: float, variant: str = "normalised") -> Values:
+    """How much more a network's fullest layer keeps than its emptiest, in points; arguments as in `lead_of_last`."""
+    kept = _kept(runs, pruner, sparsity, variant)
+    return cells(kept.max() - kept.min())
+
+
+def last_kept_more(
+    runs: pd.DataFrame, pruner: str, against: str, sparsity: float, variant: str = "normalised"
+) -> Values:
+    """How much more of each network's last layer one pruner keeps than another, as `lead_of_last`; {} without both."""
+    one, other = (_kept(runs, name, sparsity, variant).last() for name in (pruner, against))
+    return cells((one - other).dropna())
+
+
+def same_pattern(runs: pd.DataFrame, pruner: str, against: str, sparsity: float, variant: str = "normalised") -> Values:
+    """How alike two pruners order all layers of an agent by what they keep of them: {"data/env": {seed: correlation}}.
+
+    Spearman's rank correlation over the layers of all networks, from -1 (the other way round) to 1 (the same order). It
+    is {} where one of the two is missing. Arguments as in `lead_of_last`.
+    """
+    both = chosen(runs, {"sparsity": sparsity, "variant": variant, "pruner": [pruner, against]})
+    kept = both.pivot(index=[*INDEX, "network", "layer"], columns="pruner", values="kept").dropna()
+    if not {pruner, against} <= set(kept):
+        return {}
+    return cells(kept.groupby(level=INDEX).apply(lambda one: one[pruner].corr(one[against], method="spearman")))
+
+
+def worst_gap(form: str, sparsity: float, printed: Mapping[str, float]) -> float:
+    """The largest relative difference, in percent, between files and the sizes printed for them.
+
+    Args:
+        printed: {network: megabytes}.
+    """
+    return max(100 * abs(megabytes(network, form, sparsity) / size - 1) for network, size in printed.items())
+
+
+def times_smaller(form: str, sparsity: float) -> float:
+    """How many times smaller than their dense files the pruned networks are, all of BCQ's together."""
+    sizes = [(megabytes(name, "dense"), megabytes(name, form, sparsity)) for name in bcq_networks()]
+    return sum(dense for dense, _ in sizes) / sum(small for _, small in sizes)
+
+
+def break_even(form: str) -> float:
+    """The sparsity in percent at which files of BCQ's networks, all together, are as large as dense ones (figure 4).
+
+    A file grows by the same bytes for each kept weight, so it is where a line through two sizes crosses the dense one.
+    """
+    few, many = (1 / times_smaller(form, sparsity) for sparsity in (0.95, 0.5))  # shares of the dense files' size
+    return 100 * (0.95 - 0.45 * (1 - few) / (many - few))
+
+
+def of_agents(agents: pd.DataFrame, task: str, sparsity: float, device: str) -> dict[str, float]:
+    """How many times as fast as a dense one a network of the weights that are left is (paper 1, section 6).
+
+    Args:
+        agents: rows of `lib.bench.sparse_agents`.
+        task: "act" or "train".
+        device: "cuda", or "cpu": rows whose device counts cores.
+
+    Returns:
+        {"device/network, n at once": times as fast}.
+
+    Raises:
+        BadInput: an unknown kind of device or task.
+    """
+    if device not in ("cpu", "cuda") or task not in ("act", "train"):
+        raise BadInput(f"device {device!r}, task {task!r}: known are cpu, cuda and act, train")
+    on_cpu = agents.device.str.endswith("cores")
+    kind = (agents.implementation == "sparse") & (agents.task == task) & (agents.sparsity == sparsity)
+    found = agents[kind & (on_cpu if device == "cpu" else ~on_cpu)]
+    return {f"{row.device}/{row.network}, {row.examples} at once": row.speedup for row in found.itertuples()}
+
+
+def _gain(runs: pd.DataFrame, kind: Kind, column: str, one: object, other: object) -> Values:
+    """What runs of a kind earn more with one value of a column than with another, in points of the same seed."""
+    both = paired(runs, INDEX, {**kind, column: one}, {**kind, column: other}, "normalised_return")
+    return cells(both.one - both.other)
+
+
+def _kind(algorithm: str, pruner: str = "dense", sparsity: float = 0.0) -> dict:
+    """Say what the runs of one kind have in common; they have scores of a single batch."""
+    return {"algorithm": algorithm, "pruner": pruner, "sparsity": sparsity, "batches": 1}
+
+
+def _of(
+    runs: pd.DataFrame, envs: Sequence[str] | None = None, quality: str = "expert", **columns: object
+) -> pd.DataFrame:
+    """Select the runs on data of a quality and, of columns that are not None, those with this value.
+
+    Runs of a sweep without variants (`offline_rl_scaling`) are of none.
+    """
+    runs = runs[runs.data.str.endswith(f"-{quality}")]
+    runs = runs if envs is None else runs[runs.env.isin(envs)]
+    wanted = {name: value for name, value in columns.items() if value is not None}
+    return chosen(runs, {name: value for name, value in wanted.items() if name != "variant" or name in runs})
+
+
+def _kept(runs: pd.DataFrame, pruner: str, sparsity: float, variant: str) -> SeriesGroupBy:
+    """What a pruner keeps of the layers, in their order: a group a network and seed."""
+    runs = chosen(runs, {"sparsity": sparsity, "variant": variant, "pruner": pruner})
+    return runs.sort_values("layer").groupby(["data", "env", "network", "seed"]).kept

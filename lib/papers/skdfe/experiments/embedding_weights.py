@@ -1,0 +1,132 @@
+"""Choose the weights of the two embedding terms (paper 3, section 5.2) on speakers that nothing else is judged on.
+
+    python -m lib.papers.skdfe.experiments.embedding_weights --scale quick
+
+The paper states neither weight, and one cannot serve both terms: the squared distance sums over 256 dimensions, while
+1 - cosine is 2 at most. `validation` among the settings of `skdfe` says how many of the training speakers are held out,
+for how many epochs a student learns from each teacher without them, and which weights it may have. The weight with the
+smallest equal error rate on the held-out speakers (PLDA, geometric mean over seeds) is chosen; test speakers are not
+looked at. What was tried is kept in results/SCALE/choices/embedding_weights.csv; params.yaml holds what was chosen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from lib import base
+from lib.base import BadInput, build
+from lib.companion import settings as params
+from lib.companion.results import write_csv
+from lib.companion.sweep.grid import PORTABLE, prepare
+from lib.data import speech
+from lib.papers.skdfe.experiments.distillation import (
+    Classifier,
+    DistillationWeights,
+    TeacherDistilled,
+    new_classifier,
+    train,
+)
+from lib.papers.skdfe.experiments.scoring import error_rates
+from lib.papers.skdfe.experiments.skdfe import SELF, Settings, Task, Validation
+
+TASK = ["data", "network", "teacher", "width", "held_out", "epochs", "frames"]
+COLUMNS = [*TASK, "seed", "distillation", "weight", "eer", "chosen"]
+KINDS = ("mse", "cosine")
+
+
+def trials_of(task: Task, how: Validation) -> Iterator[dict]:
+    """Train a student with each weight and seed; rows of COLUMNS but the choice, the teacher first as "teacher"."""
+    schedule = replace(task.training, epochs=how.epochs)
+    values = (task.data, task.network, task.teacher, task.width, how.speakers, how.epochs, schedule.frames)
+    about = dict(zip(TASK, values, strict=True))
+    for seed in range(how.seeds):
+        data = speech.hold_out(speech.load(task.data), how.speakers, seed)
+
+        def new(network: str, seed: int = seed, data: speech.Speech = data) -> Classifier:
+            return new_classifier(network, task.width, data.speakers, seed)
+
+        def row(kind: str, weight: float, network: Classifier, seed: int = seed, data: speech.Speech = data) -> dict:
+            (found,) = error_rates(network.network, data, 0)
+            return about | {"seed": seed, "distillation": kind, "weight": weight, "eer": found["eer"]}
+
+        teacher = new(task.teacher)
+        train(teacher, data.train, schedule, seed)
+        yield row("teacher", 0.0, teacher)
+        for kind in KINDS:
+            for weight in getattr(how, kind):
+                student = new(task.network)
+                train(
+                    TeacherDistilled(student, teacher, DistillationWeights(**{kind: weight})),
+                    data.train,
+                    schedule,
+                    seed,
+                )
+                yield row(kind, weight, student)
+
+
+def chosen(rows: pd.DataFrame) -> dict[str, float]:
+    """Find the weight of each kind, {"mse": weight, "cosine": weight}: the smallest geometric mean of EER over seeds.
+
+    Of equal ones the smaller weight is taken.
+    """
+    of_kinds = rows[rows.distillation.isin(KINDS)]
+    means = np.log(of_kinds.eer).groupby([of_kinds.distillation, of_kinds.weight]).mean()
+    return {kind: float(means[kind].idxmin()) for kind in KINDS}
+
+
+def choose(settings: Settings) -> pd.DataFrame:
+    """Try all weights for each task with a pretrained teacher that distils embeddings; one row a training session.
+
+    Raises:
+        BadInput: the settings do not say how to choose, or there is nothing to choose for.
+    """
+    if settings.validation is None:
+        raise BadInput("the settings have no `validation`: it says how many speakers are held out and what is tried")
+    tasks = [task for task in settings.tasks if task.teacher != SELF and set(KINDS) & set(task.distillations)]
+    if not tasks:
+        raise BadInput("no task distils embeddings from a pretrained teacher: there is no weight to choose")
+    tables = []
+    for task in tasks:
+        rows = []
+        for row in trials_of(task, settings.validation):
+            rows.append(row)
+            print(", ".join(f"{name} {row[name]}" for name in ("seed", "distillation", "weight", "eer")), flush=True)
+        table = pd.DataFrame(rows)
+        best = chosen(table)
+        tables.append(table.assign(chosen=table.weight == table.distillation.map(best)))
+    return pd.concat(tables, ignore_index=True)[COLUMNS]
+
+
+def file_of(scale: str, results: Path = base.RESULTS) -> Path:
+    """Name the file in which what was tried at a scale is kept."""
+    return results / scale / "choices" / "embedding_weights.csv"
+
+
+def main(words: list[str] | None = None) -> None:
+    """Run the command line; a message of one line and status 2 for what cannot be."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--scale", default="quick", help="which settings of params.yaml (default: quick)")
+    parser.add_argument("--params", type=Path, default=base.PARAMS, help="settings (default: params.yaml)")
+    parser.add_argument("--results", type=Path, default=base.RESULTS, help="where results go (default: results/)")
+    asked = parser.parse_args(words)
+    try:
+        prepare(PORTABLE if asked.scale == "quick" else {})
+        content = params.read("skdfe", asked.scale, asked.params)
+        found = choose(build(Settings, content, f"{asked.scale}.skdfe"))
+    except BadInput as error:
+        print(f"embedding_weights: {error}", file=sys.stderr)
+        sys.exit(2)
+    write_csv(found, file_of(asked.scale, asked.results))
+    for _, row in found[found.chosen].drop_duplicates([*TASK, "distillation"]).iterrows():
+        print(f"{row.data}, {row.network} from {row.teacher}: {row.distillation} {row.weight}")
+
+
+if __name__ == "__main__":
+    main()

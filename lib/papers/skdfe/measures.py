@@ -1,0 +1,301 @@
+"""Measures of paper 3: error rates of systems and of one against another, with intervals, and what systems cost.
+
+A system is a network, who teaches it and how: "resnet18/self/both". A cell is a list of trials and a width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy import stats
+from torch import Tensor, nn
+
+from lib.base import BadInput
+from lib.companion.statistics import Interval
+from lib.data.speech.filterbank import BANDS
+from lib.models.bifpn import SelfTeacher
+from lib.models.speaker_resnet import EMBEDDING, NETWORKS, SpeakerResNet
+from lib.pruners import sizes
+from lib.pruners.layers import prunable
+
+DISTILLATIONS = ("none", "label", "feature", "both", "mse", "cosine")
+CELL = ["data", "trials", "width"]
+
+
+def error(runs: pd.DataFrame, system: str, column: str = "eer", trials: str | None = None) -> dict[str, Interval]:
+    """A system's error, the mean over seeds: {"data/trials, width 16": interval}.
+
+    Args:
+        runs: one row a seed, list of trials and draw of the test speakers; draw 0 is the speakers as they are.
+        column: eer, eer_cosine (percent), min_dcf, or gap, the EER as a multiple of the teacher's.
+        trials: the list that counts; None: each.
+    """
+    found = _contrasts(runs, {system: 1.0}, column, trials)
+    return {cell: _through(np.exp, one) for cell, one in found.items()}
+
+
+def improvement(
+    runs: pd.DataFrame,
+    systems: Sequence[str],
+    over: Sequence[str],
+    column: str = "eer",
+    trials: str | None = None,
+) -> dict[str, Interval]:
+    """How much smaller one system's error is than another's, in percent of the other's; below 0 it is larger.
+
+    Of several systems a side the geometric mean counts. Lists of trials that lack one of them are left out.
+
+    Args: as `error`.
+    """
+    contrast = {name: 1 / len(systems) for name in systems} | {name: -1 / len(over) for name in over}
+    return {cell: _through(_fewer, one) for cell, one in _contrasts(runs, contrast, column, trials).items()}
+
+
+def gain_of_plda(runs: pd.DataFrame) -> dict[str, Interval]:
+    """How much smaller the equal error rate is by PLDA than by cosine, in percent: geometric mean of all systems."""
+    runs = runs.assign(ratio=runs.eer / runs.eer_cosine)
+    found = {}
+    for cell, errors in _errors(runs, "ratio"):
+        names = errors.index.unique("system")
+        found[cell] = _through(_fewer, log_interval(errors, dict.fromkeys(names, 1 / len(names))))
+    return found
+
+
+def of_variants(runs: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the experiment `skdfe_two_four` with systems named "resnet18/both/retrained": the variant comes last."""
+    return runs.assign(teacher=runs.distillation, distillation=runs.variant)
+
+
+def retrained(runs: pd.DataFrame, network: str, taught: str, over: str, column: str = "eer") -> dict[str, Interval]:
+    """`improvement` of the network that was pruned 2:4 and trained again over another variant of it.
+
+    Args:
+        runs: of `skdfe_two_four`.
+        taught: "both" or "none".
+        over: dense, pruned or dense_twice.
+    """
+    return improvement(of_variants(runs), [f"{network}/{taught}/retrained"], [f"{network}/{taught}/{over}"], column)
+
+
+def log_interval(errors: pd.DataFrame, contrast: Mapping[str, float], confidence: float = 0.95) -> Interval:
+    """A weighted sum of logarithms of mean errors with an interval over seeds and speakers.
+
+    Two variances add up. That over speakers is the bootstrap's: the contrast in each draw of the test speakers, who
+    are the same for all systems and seeds. That over seeds is of relative errors, and as two seeds cannot tell it, it
+    is pooled over all systems, or taken from the contrast's own where these vary more. Student's t is at the degrees
+    of freedom of the sum (Welch and Satterthwaite).
+
+    Simulated with 8 or 15 systems on two seeds each, errors that spread half as much over speakers as over seeds, and
+    100 draws, an interval called 95 % of one system against another covers 96 %, and 90 % when these two vary most of
+    all, twice as much as the middle one. Percentiles of seeds and speakers drawn together cover 86 and 75 %. Student's
+    t on the two differences alone covers 94 %, is three times as wide, and with a third seed covers less, 92 %:
+    because all seeds are judged by the same speakers.
+
+    Args:
+        errors: means above 0, one row a (system, seed), one column a draw, 0 first.
+        contrast: {system: coefficient}.
+
+    Raises:
+        BadInput: draws that are missing, or a mean of 0, which has no logarithm.
+    """
+    if errors.shape[1] < 3 or errors.isna().any(axis=None):
+        raise BadInput("an interval over speakers needs the same draws, two or more, of every system and seed")
+    means = errors.groupby(level="system").mean()
+    if not (means > 0).all(axis=None):
+        raise BadInput(f"{means.index[(means <= 0).any(axis=1)][0]} makes no errors: it cannot be compared by ratios")
+    coefficients = pd.Series(contrast)
+    values = coefficients @ np.log(means.loc[coefficients.index])
+    seeds = errors.groupby(level="system").size()
+    own = seeds[coefficients.index]
+    if own.min() == 1:
+        return Interval(values[0], -np.inf, np.inf, 1)
+    several = seeds.index[seeds > 1]
+    relative = errors[0].groupby(level="system").var()[several] / means[0][several] ** 2
+    freedom = (seeds[several] - 1).sum()
+    pooled = (relative * (seeds[several] - 1)).sum() / freedom
+    of_seeds = max(pooled, relative[own.index].mean()) * (coefficients**2 / own).sum()
+    draws = values.drop(0)
+    of_speakers = draws.var()
+    total = of_seeds + of_speakers
+    if total == 0:
+        return Interval(values[0], values[0], values[0], int(own.min()))
+    together = total**2 / (of_seeds**2 / freedom + of_speakers**2 / (len(draws) - 1))
+    half = float(stats.t.ppf(0.5 + confidence / 2, together) * np.sqrt(total))
+    of_seeds /= total
+    return Interval(values[0], values[0] - half, values[0] + half, int(own.min()), float(of_seeds))
+
+
+def table(runs: pd.DataFrame) -> pd.DataFrame:
+    """All systems, one row each and cell, plain networks first (tables 3 to 5).
+
+    Returns:
+        Columns data, trials, width, system, epoch, parameters, teacher_parameters, and as intervals eer, min_dcf and
+        eer_cosine.
+    """
+    rows = []
+    for cell, of_cell in _named(runs).groupby(CELL):
+        once = of_cell.drop_duplicates("system").sort_values("system", key=lambda names: names.map(_rank))
+        for row in once[["system", "epoch", "parameters", "teacher_parameters"]].to_dict("records"):
+            columns = {name: error(of_cell, row["system"], name) for name in ("eer", "min_dcf", "eer_cosine")}
+            intervals = {name: one for name, found in columns.items() for one in found.values()}
+            rows.append(dict(zip(CELL, cell, strict=True)) | row | intervals)
+    return pd.DataFrame(rows)
+
+
+def worst_percentage(printed: Sequence[Sequence[float]]) -> float:
+    """Relative improvements as a text states them against those of its table: the largest difference in points.
+
+    Args:
+        printed: (error before, error after, improvement in percent) each.
+    """
+    return max(abs(100 * (1 - after / before) - percent) for before, after, percent in printed)
+
+
+def _contrasts(
+    runs: pd.DataFrame, contrast: Mapping[str, float], column: str, trials: str | None
+) -> dict[str, Interval]:
+    """`log_interval` in each cell that has all of the systems."""
+    if odd := [name for name in contrast if name.count("/") != 2]:
+        raise BadInput(f"system {odd[0]!r}: expected network/teacher/distillation")
+    chosen = runs if trials is None else runs[runs.trials == trials]
+    return {
+        cell: log_interval(errors, contrast)
+        for cell, errors in _errors(chosen, column)
+        if set(contrast) <= set(errors.index.unique("system"))
+    }
+
+
+def _errors(runs: pd.DataFrame, column: str) -> Iterator[tuple[str, pd.DataFrame]]:
+    """For each cell its name and what `log_interval` takes, where it has the column (not all have a gap)."""
+    for (data, trials, width), rows in _named(runs).dropna(subset=column).groupby(CELL):
+        name = f"{data}/{trials}, width {width}"
+        yield name, rows.set_index(["system", "seed", "draw"])[column].unstack("draw")
+
+
+def _named(runs: pd.DataFrame) -> pd.DataFrame:
+    """Name the systems, and put a student's error as a multiple of its teacher's into the column gap."""
+    named = runs.assign(system=runs.network + "/" + runs.teacher + "/" + runs.distillation)
+    return named.assign(gap=runs.eer / runs.teacher_eer) if "teacher_eer" in runs else named
+
+
+def _rank(system: str) -> tuple:
+    """The papers' order: who is taught nothing, by the self-teacher, by another network."""
+    network, teacher, distillation = system.split("/")
+    return distillation != "none", teacher != "self", teacher, network, DISTILLATIONS.index(distillation)
+
+
+def _fewer(logarithm: float) -> float:
+    return 100 * (1 - np.exp(logarithm))
+
+
+def _through(function: Callable[[float], float], one: Interval) -> Interval:
+    """An interval of what a monotone function makes of a value."""
+    low, high = sorted(float(function(end)) for end in (one.low, one.high))
+    return Interval(float(function(one.value)), low, high, one.seeds, one.of_seeds)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What it takes to make one student.
+
+    Attributes:
+        sessions: trainings one after the other, the student's own included.
+        trained, held: parameters that the student's session changes, and all that it has in memory, each network with
+            its classifier.
+        step: multiply-accumulates of a training step in the student's session, for one crop.
+        whole: those of all sessions, for one crop in each.
+        inference: those of the student alone, for one utterance as long as a crop.
+    """
+
+    sessions: int
+    trained: int
+    held: int
+    step: int
+    whole: int
+    inference: int
+
+
+class _Jointly(nn.Module):
+    """A student and its self-teacher, as they run in training."""
+
+    def __init__(self, student: SpeakerResNet, teacher: SelfTeacher):
+        super().__init__()
+        self.student, self.teacher = student, teacher
+
+    def forward(self, features: Tensor) -> Tensor:
+        maps = self.student.maps(features)
+        self.student.embed(maps)
+        return self.teacher(maps)[1]
+
+
+def training_cost(
+    network: str, teacher: str, width: int = 32, teacher_width: int = 256, frames: int = 300, speakers: int = 5994
+) -> Cost:
+    """The cost of one student; the defaults are the paper's networks, crops, and VoxCeleb2's speakers to learn from.
+
+    A step runs forward once and costs twice that again backward, in whatever is trained: the gradients of its inputs
+    and of its weights. A pretrained teacher runs forward only, but has had a session of its own, taken to be as long.
+    Norms, activations, losses and the optimizer are left out.
+
+    Args:
+        teacher: "none", "self", or the network that is trained first.
+        width: channels of the first stage, of the network and of a named teacher.
+        teacher_width: channels of the self-teacher.
+    """
+    student = _network(network, width)
+    head = EMBEDDING * speakers
+    inference = _forward(student, frames)
+    alone, size = inference + head, sizes.parameters(student) + head + speakers
+    if teacher == "none":
+        return Cost(1, size, size, 3 * alone, 3 * alone, inference)
+    if teacher == "self":
+        with torch.device("meta"):
+            both = _Jointly(student, SelfTeacher(student.channels, teacher_width))
+        size = sizes.parameters(both) + 2 * (head + speakers)
+        step = 3 * (_forward(both, frames) + 2 * head)
+        return Cost(1, size, size, step, step, inference)
+    large = _network(teacher, width)
+    forward = _forward(large, frames) + head
+    held = size + sizes.parameters(large) + head + speakers
+    return Cost(2, size, held, 3 * alone + forward, all_training(alone, forward, pretrained=True), inference)
+
+
+def all_training(student: int, teacher: int, pretrained: bool) -> int:
+    """Multiply-accumulates of all training for one crop, from those of one pass of the student and of its teacher.
+
+    A self-teacher is trained with the student; a pretrained one was trained alone before, on as many crops.
+    """
+    return 3 * student + (1 + 3) * teacher if pretrained else 3 * (student + teacher)
+
+
+def parameters(network: str) -> float:
+    """Parameters of one of the paper's networks at its own width, without the classifier, in millions."""
+    return sizes.parameters(_network(network)) / 1e6
+
+
+def fewer_parameters(network: str, than: str) -> float:
+    """Parameters that one network has less than another, in percent of the other's."""
+    return 100 * (1 - parameters(network) / parameters(than))
+
+
+def share_of_cost(network: str, teacher: str, width: int = 32, teacher_width: int = 256) -> float:
+    """Multiply-accumulates of all training with a self-teacher, in percent of those with a teacher trained first."""
+    with_self = training_cost(network, "self", width, teacher_width)
+    return 100 * with_self.whole / training_cost(network, teacher, width, teacher_width).whole
+
+
+def _network(name: str, width: int = 32) -> SpeakerResNet:
+    if name not in NETWORKS:
+        raise BadInput(f"network {name!r}: known are {', '.join(NETWORKS)}")
+    with torch.device("meta"):  # shapes without numbers: nothing is computed, only counted
+        return NETWORKS[name](width=width)
+
+
+def _forward(model: nn.Module, frames: int) -> int:
+    """Multiply-accumulates of one pass."""
+    uses = sizes.positions(model, (frames, BANDS))
+    return sum(layer.weight.numel() * uses[layer.name] for layer in prunable(model))

@@ -1,0 +1,172 @@
+"""Phase 2 after a language model: few labelled passages, and pruning before it or after it (paper 2, section 4.3).
+
+Every variant begins with a model of phase 1 and a new head, the same head and the same batches for all:
+
+    dense            phase 1 and phase 2, each once, without pruning
+    sparse_first     pruned after phase 1; phase 1 is repeated, then comes phase 2 (figure 7, what the paper does)
+    dense_first      phase 1 twice, then phase 2: the rival of sparse_first, trained as long
+    pruned_second    phase 1, phase 2, then pruned and not trained further
+    sparse_second    pruned after phase 2; only phase 2 is repeated (figure 8, which the paper finds too little here)
+    dense_second     phase 1 once, phase 2 twice: the rival of sparse_second, trained as long
+
+and with all labels dense_first_int8 and sparse_first_int8, quantised after their last session (table 7's last columns).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor, nn
+
+from lib import pruners
+from lib.base import BadInput, atomic
+from lib.companion.sweep.jobs import Job
+from lib.data.text import Passages
+from lib.models.transformer import LEFT_DENSE, Classifier, LanguageModel
+from lib.papers.two_four.experiments.variants import masked_copy
+from lib.training import calibration
+from lib.training.language import Draw, Schedule, fit, share_right
+from lib.training.supervised import seed_of
+
+SESSIONS = 5  # of phase 2 for one draw of labels
+CALIBRATED, CALIBRATION_BATCH = 1024, 256  # passages that INT8's scales are found on, and how many at once
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """Settings of one training session of phase 2; `lib.training.language.Schedule` says what the others mean.
+
+    Attributes:
+        epochs: so many passages are drawn for each label there is; fewer labels are fewer steps.
+    """
+
+    epochs: int
+    batch: int
+    learning_rate: float
+    warmup: float = 0.1
+    weight_decay: float = 0.1
+    clip: float = 1.0
+
+    def __post_init__(self):
+        if self.epochs < 1 or self.batch < 1:
+            raise BadInput(f"fine-tuning: epochs={self.epochs} and batch={self.batch} must be at least 1")
+        self.schedule(1)  # checks the others
+
+    def schedule(self, labels: int) -> Schedule:
+        """Lay out the session for so many labels."""
+        settings = asdict(self)
+        epoch = math.ceil(labels / self.batch)
+        return Schedule(steps=settings.pop("epochs") * epoch, every=epoch, **settings)
+
+
+def units(settings: dict) -> int:
+    """Count the epochs of training for one draw of labels."""
+    return SESSIONS * settings["epochs"]
+
+
+def block_masks(model: nn.Module) -> dict[str, Tensor]:
+    """Choose the masks of the 2:4 workflow in a transformer's blocks; embeddings and head have none (section 5.4)."""
+    inside = [rule.name for rule in pruners.layer_rule(model, leave=LEFT_DENSE) if rule.pruned]
+    return pruners.n_of_m(pruners.magnitude(model).only(inside), 2, 4)
+
+
+class SecondPhase:
+    """The passages of one seed, and the comparison for one draw of labels after another."""
+
+    def __init__(self, passages: Passages, settings: FineTuning, seed: int, job: Job):
+        put = lambda arrays: {part: torch.from_numpy(array).to(job.device) for part, array in arrays.items()}  # noqa: E731
+        self.tokens, self.labels = put(passages.tokens), put(passages.labels)
+        self.speakers = len(passages.speakers)
+        self.settings, self.seed, self.job = settings, seed, job
+
+    def compare(self, models: Mapping[str, LanguageModel], labels: int | None, draw: int) -> list[dict]:
+        """Train and test all variants; a row has variant, labels, draw, step (of phase 2), accuracy, sparsity.
+
+        They are kept once all are there, so that a run that was stopped goes on with the next draw.
+
+        Args:
+            models: of phase 1: dense, dense_twice and sparse; they are left as they are.
+            labels: how many, drawn without repetition; None: all.
+        """
+        there = len(self.labels["train"])
+        if labels is not None and labels > there:
+            raise BadInput(f"labels={labels}: the training scenes have {there} passages; null takes them all")
+        kept = self.job.checkpoint(f"second_{labels}_{draw}.json")
+        if kept is not None and kept.exists():
+            for _ in range(units(asdict(self.settings))):
+                self.job.advance("phase 2")
+            return json.loads(kept.read_text())
+        rows = Draws(self, labels or there, draw).variants(models, quantise=labels is None)
+        if kept is not None:
+            with atomic(kept) as file:
+                file.write(json.dumps(rows).encode())
+            for path in kept.parent.glob("second_*.pt"):
+                path.unlink()
+        return rows
+
+
+class Draws:
+    """One draw of labels: a few of the passages, the batches of them, and the rows so far."""
+
+    def __init__(self, phase: SecondPhase, labels: int, draw: int):
+        self.phase, self.draw = phase, draw
+        order = torch.randperm(len(phase.labels["train"]), generator=self._generator(2))
+        chosen = order[:labels].to(phase.job.device)
+        self.tokens, self.labels = phase.tokens["train"][chosen], phase.labels["train"][chosen]
+        self.schedule = phase.settings.schedule(labels)
+        self.rows: list[dict] = []
+
+    def variants(self, models: Mapping[str, LanguageModel], quantise: bool) -> list[dict]:
+        """Train and record every variant."""
+        dense = self._session("dense", self._classifier(models["dense"]), 0)
+        self._session("dense_second", masked_copy(dense, {}), 1)
+        pruned = masked_copy(dense, block_masks(dense))
+        self._record("pruned_second", pruned, self.schedule.steps)
+        self._session("sparse_second", pruned, 1)
+        for variant, first in (("dense_first", "dense_twice"), ("sparse_first", "sparse")):
+            model = self._session(variant, self._classifier(models[first]), 0)
+            if quantise:
+                batches = self.tokens[:CALIBRATED].split(CALIBRATION_BATCH)
+                self._record(f"{variant}_int8", calibration.simulated(model, batches), self.schedule.steps, model)
+        return self.rows
+
+    def _generator(self, purpose: int) -> torch.Generator:
+        return torch.Generator().manual_seed(seed_of(self.phase.seed, purpose, self.draw))
+
+    def _classifier(self, model: LanguageModel) -> Classifier:
+        torch.manual_seed(seed_of(self.phase.seed, 3, self.draw))
+        return Classifier(model, self.phase.speakers).to(self.phase.job.device)
+
+    def _batches(self) -> Draw:
+        def draw(generator: torch.Generator) -> tuple[Tensor, Tensor]:
+            chosen = torch.randint(len(self.labels), (self.schedule.batch,), generator=generator)
+            chosen = chosen.to(self.labels.device)
+            return self.tokens[chosen], self.labels[chosen]
+
+        return draw
+
+    def _session(self, variant: str, model: nn.Module, number: int) -> nn.Module:
+        """Train the model itself, record it and return it; sessions of the same number see the same batches."""
+        job = self.phase.job
+        fit(
+            model,
+            self._batches(),
+            self.schedule,
+            seed_of(self.phase.seed, 4, self.draw),
+            number,
+            job.checkpoint(f"second_{len(self.labels)}_{self.draw}_{variant}.pt"),
+            identity={"variant": variant, "labels": len(self.labels), "draw": self.draw},
+            advance=lambda: job.advance(f"phase 2, {len(self.labels)} labels, {variant}"),
+        )
+        self._record(variant, model, (number + 1) * self.schedule.steps)
+        return model
+
+    def _record(self, variant: str, model: nn.Module, step: int, sized: nn.Module | None = None) -> None:
+        """Add a row; the sparsity is that of `sized`, for a quantised model the one it was made of."""
+        row = {"variant": variant, "labels": len(self.labels), "draw": self.draw, "step": step}
+        row["accuracy"] = share_right(model, self.phase.tokens["test"], self.phase.labels["test"])
+        self.rows.append(row | {"sparsity": pruners.sparsity(sized or model)})

@@ -1,0 +1,192 @@
+"""Measures of paper 2: from a sweep's rows, a benchmark's or a definition to the numbers that its claims name.
+
+A cell of `lib.bench.two_four_gemm` is "device/type m x n x k"; its number is a median of many timings. Of several ways
+to the same product the fastest counts; products that failed do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pandas as pd
+import torch
+from torch import nn
+
+from lib.base import BadInput
+from lib.companion import pairs
+from lib.companion.cells import Values, cells
+from lib.kernels import storage
+from lib.kernels.two_four import SPARSE_CORES
+from lib.models import resnet
+from lib.pruners.layers import layer_rule
+from lib.pruners.permutation import greedy, permute
+
+INDEX = ["data", "network", "seed"]  # what the variants of a run share
+NETWORKS: dict[str, Callable[[], nn.Module]] = {
+    "resnet20": resnet.resnet20,
+    "resnet34": resnet.resnet34,
+    "resnet50": resnet.resnet50,
+}
+
+
+def difference(
+    runs: pd.DataFrame,
+    variant: str,
+    against: str,
+    column: str = "accuracy",
+    only: Mapping[str, object] | None = None,
+) -> Values:
+    """A variant's last value minus that of another, seed by seed: {"data/network": {seed: points}}.
+
+    Args:
+        column: what is compared, such as accuracy (percent).
+        only: {column: value} of the rows that count, such as {"table": 3}; None: all rows.
+
+    Raises:
+        BadInput: a variant or a column that the runs do not have.
+    """
+    runs = pairs.chosen(runs, only or {})
+    if runs.empty:
+        return {}
+    pairs.refuse_absent(runs, "variant", variant, against)
+    both = pairs.paired(runs, INDEX, {"variant": variant}, {"variant": against}, column)
+    return cells(both.one - both.other)
+
+
+def saved(form: str, value_bits: int, rows: int = 1024, columns: int = 1024) -> float:
+    """How much smaller a half-empty matrix is in a format than dense, in percent (paper 2, section 3.1)."""
+    kept = rows * columns // 2
+    dense = storage.bits("dense", rows, columns, kept, value_bits)
+    return 100 * (1 - storage.bits(form, rows, columns, kept, value_bits) / dense)
+
+
+def overhead(form: str, value_bits: int, rows: int = 1024, columns: int = 1024) -> float:
+    """Metadata of a half-empty matrix relative to its stored values, in percent (paper 2, section 3.1).
+
+    The row pointers of CSR, one for a row of hundreds of values, are left out, as the paper leaves them out.
+    """
+    kept = rows * columns // 2
+    pointers = storage.metadata_bits(form, rows, columns, 0) if form == "csr" else 0
+    metadata = storage.metadata_bits(form, rows, columns, kept) - pointers
+    return 100 * metadata / storage.value_bits_stored(form, rows, columns, kept, value_bits)
+
+
+def left_dense(network: str, bits: int = 16) -> float:
+    """How many layers of a network the 2:4 workflow's rule leaves dense (paper 2, sections 4.2 and 5.1)."""
+    return float(sum(not rule.pruned for rule in layer_rule(_built(network), bits)))
+
+
+def changed_by_permutation(network: str, side: int = 32) -> float:
+    """The largest change of an output when channels are permuted for 2:4, as a share of the largest output.
+
+    In float64, on images of noise, with random weights and batch norms in which no two channels are alike (paper 2,
+    section 4.1).
+
+    Raises:
+        BadInput: no channel of the network could be permuted, so nothing was tried.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = _built(network).double().eval()
+        for tensor in (*model.parameters(), *model.buffers()):
+            if tensor.dim() == 1:  # biases and batch norms: weights, running means and variances
+                torch.nn.init.uniform_(tensor, 0.5, 1.5)
+        images = torch.randn(4, 3, side, side, dtype=torch.float64)
+    permuted, report = permute(model, images, search=greedy)
+    if not report.permuted.any():
+        raise BadInput(f"no channel of {network} can be permuted")
+    with torch.no_grad():
+        before, after = model(images), permuted.eval()(images)
+    return float((before - after).abs().max() / before.abs().max())
+
+
+def speedup(
+    products: pd.DataFrame,
+    dtype: str,
+    device: str,
+    pattern: str = "2:4",
+    sparsity: float = 0.5,
+    min_n: int = 1,
+    min_k: int = 1,
+) -> dict[str, float]:
+    """How many times as fast as the dense rival a sparse product is (paper 2, figure 3), product by product.
+
+    Args:
+        device: "cuda": on sparse tensor cores; "cpu": on processors.
+        min_n, min_k: the smallest number of activations, and length of the sums, that counts.
+
+    Raises:
+        BadInput: an unknown kind of device.
+    """
+    found = _fastest(products, dtype, device, pattern, sparsity)
+    large = found[(found.n >= min_n) & (found.k >= min_k)]
+    return {f"{row.device}/{dtype} {row.m} x {row.n} x {row.k}": row.speedup for row in large.itertuples()}
+
+
+def nearer_to_two(products: pd.DataFrame, dtype: str, device: str, m: int, n: int) -> dict[str, float]:
+    """How much nearer to 2 the speed-up of the 2:4 product with the largest k is than that with the smallest.
+
+    Of products m x n x k with these m and n (paper 2, figure 3: 10,240 both); above 0 means that larger ones gain more.
+    """
+    found = _fastest(products, dtype, device, "2:4", 0.5)
+    series = found[(found.m == m) & (found.n == n)].sort_values("k")
+    return {
+        f"{name}/{dtype} {m} x {n}": abs(2 - rows.speedup.iloc[0]) - abs(2 - rows.speedup.iloc[-1])
+        for name, rows in series.groupby("device")
+        if len(rows) > 1
+    }
+
+
+def _built(network: str) -> nn.Module:
+    if network not in NETWORKS:
+        raise BadInput(f"network {network!r}: known are {', '.join(NETWORKS)}")
+    return NETWORKS[network]()
+
+
+def _fastest(products: pd.DataFrame, dtype: str, device: str, pattern: str, sparsity: float) -> pd.DataFrame:
+    """The fastest row of each product of a type, pattern and kind of device."""
+    if device not in ("cpu", "cuda"):
+        raise BadInput(f"device {device!r}: known are cpu, cuda")
+    on_cores = products.backend.str.split().str[0].isin(list(SPARSE_CORES))
+    kind = (products["dtype"] == dtype) & (products.pattern == pattern) & (products.sparsity == sparsity)
+    found = products[kind & (on_cores if device == "cuda" else ~on_cores)].dropna(subset="speedup")
+    return found.loc[found.groupby(["device", "m", "n", "k"]).speedup.idxmax()]
+
+
+def more_bits(runs: pd.DataFrame, variant: str, against: str) -> Values:
+    """Measure by how many percent a language model needs more bits a character than another, seed by seed.
+
+    Args:
+        runs: of `two_four_language`; phase 1 counts.
+    """
+    pairs.refuse_absent(runs, "variant", variant, against)
+    index, first = ["data", "network", "seed"], runs[runs.phase == 1]
+    both = pairs.paired(first, index, {"variant": variant}, {"variant": against}, "bits")
+    return cells(100 * (both.one / both.other - 1))
+
+
+def points(runs: pd.DataFrame, variant: str, against: str, labels: str | None = None) -> Values:
+    """Compare two variants of phase 2: accuracy minus that of `against`, mean over draws of labels, seed by seed.
+
+    Args:
+        runs: of `two_four_language`.
+        labels: "fewest" or "all"; None: each number of labels is a cell of its own, "data/network/100 labels".
+    """
+    if labels not in (None, "fewest", "all"):
+        raise BadInput(f"labels={labels!r}: known are fewest, all, or none for each number of labels")
+    pairs.refuse_absent(runs, "variant", variant, against)
+    index = ["data", "network", "labels", "seed"]
+    ends = pairs.last(runs[runs.phase == 2], [*index, "variant", "draw"])
+    means = ends.groupby([*index, "variant"]).accuracy.mean().unstack("variant")
+    found = (means[variant] - means[against]).dropna().reset_index(name="points")
+    if labels is None:
+        found["labels"] = [f"{count} labels" for count in found.labels]
+        return cells(found.set_index(index).points)
+    chosen = found.groupby(["data", "network"]).labels.transform("min" if labels == "fewest" else "max")
+    return cells(found[found.labels == chosen].set_index(["data", "network", "seed"]).points)
+
+
+def fewer_labels(runs: pd.DataFrame, variant: str, against: str) -> Values:
+    """Subtract `points` with all labels from those with the fewest: below 0 where few labels cost the variant more."""
+    few, everything = (points(runs, variant, against, labels) for labels in ("fewest", "all"))
+    return {cell: {seed: few[cell][seed] - value for seed, value in of.items()} for cell, of in everything.items()}

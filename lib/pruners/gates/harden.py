@@ -1,0 +1,88 @@
+"""Cut closed units out: from gates that are closed to a network that is smaller."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import skip_init
+
+from lib.pruners.gates.gate import Gated, gates_of
+from lib.pruners.gates.structure import Layer, live, spread, trace
+
+
+class Select(nn.Module):
+    """A Select passes on some of the features: it skips the gaps that closed positions leave in a flattened image."""
+
+    def __init__(self, indices: Tensor):
+        super().__init__()
+        self.register_buffer("indices", indices)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Select features: [..., features] -> [..., len(indices)]."""
+        return inputs.index_select(-1, self.indices)
+
+
+@torch.no_grad()
+def harden(model: nn.Module) -> nn.Module:
+    """Build an ordinary, smaller network without gates that computes what the gated one computes at test time.
+
+    Units that are not live are cut out of the layers at both of their ends, a channel's flattened positions with it and
+    its batch norm too; the values of open gates (equation 13) go into the weights beside them. Positions that are
+    closed while their channel is open are skipped by a `Select`. The result is in evaluation mode and shares nothing
+    with the model.
+
+    Raises:
+        BadInput: a model without gates, or a layer whose gates are all closed.
+    """
+    gates_of(model)
+    model = copy.deepcopy(model).eval()
+    layers = trace(model)
+    ends = live(layers)
+    for name, layer in layers.items():
+        inputs, outputs = ends[name]
+        there = torch.ones_like(inputs) if layer.source is None else spread(ends[layer.source][1], len(inputs))
+        model.set_submodule(name, _layer(layer, inputs, outputs, there))
+        if layer.norm is not None:
+            norm = model.get_submodule(layer.norm)
+            model.set_submodule(layer.norm, _norm(norm.layer if isinstance(norm, Gated) else norm, layer, outputs))
+    return model
+
+
+def _layer(layer: Layer, inputs: Tensor, outputs: Tensor, there: Tensor) -> nn.Module:
+    """The layer with its live units alone; `there` says which of its inputs still arrive."""
+    old = layer.module
+    weight, bias = old.weight, old.bias
+    if layer.inputs is not None:
+        weight = weight * layer.inputs.value()
+    if layer.outputs is not None and layer.norm is None:
+        values = layer.outputs.value()
+        weight, bias = weight * values[:, None, None, None], None if bias is None else bias * values
+    rows, columns = (_indices(units, weight) for units in (outputs, inputs))
+    sizes, more = (len(columns), len(rows)), {"bias": bias is not None, "device": weight.device, "dtype": weight.dtype}
+    if isinstance(old, nn.Linear):
+        new = skip_init(nn.Linear, *sizes, **more)  # without drawing random numbers for weights that go at once
+    else:
+        shape = (old.kernel_size, old.stride, old.padding, old.dilation)
+        new = skip_init(nn.Conv2d, *sizes, *shape, padding_mode=old.padding_mode, **more)
+    new.weight = nn.Parameter(weight[rows][:, columns], old.weight.requires_grad)
+    if bias is not None:
+        new.bias = nn.Parameter(bias[rows], old.bias.requires_grad)
+    selected = _indices(inputs[there], weight)
+    return new if len(selected) == int(there.sum()) else nn.Sequential(Select(selected), new)
+
+
+def _norm(old: nn.BatchNorm2d, layer: Layer, outputs: Tensor) -> nn.BatchNorm2d:
+    """The batch norm of the live channels, times the values of the gates behind it."""
+    values = 1.0 if layer.outputs is None else layer.outputs.value()
+    kept = _indices(outputs, old.running_mean)
+    new = nn.BatchNorm2d(len(kept), old.eps, old.momentum, device=old.running_mean.device, dtype=old.running_mean.dtype)
+    weight, bias = (old.weight, old.bias) if old.affine else (new.weight.new_ones(len(outputs)), new.bias.new_zeros(1))
+    new.weight, new.bias = nn.Parameter((weight * values)[kept]), nn.Parameter((bias * values)[kept])
+    new.running_mean, new.running_var = old.running_mean[kept], old.running_var[kept]
+    return new.eval()
+
+
+def _indices(units: Tensor, like: Tensor) -> Tensor:
+    return units.nonzero()[:, 0].to(like.device)

@@ -1,0 +1,185 @@
+"""Gates on a whole network: put them there, what they cost, how large the network is now."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from numbers import Integral
+
+import torch
+from torch import Tensor, nn
+
+from lib.base import BadInput
+from lib.pruners.gates.gate import KINDS, Gated, Gates, check_k, gates_of
+from lib.pruners.gates.structure import Layer, gateable, live, spread, trace
+
+OPEN = 3.0  # k phi of a gate that starts open: sigmoid(3) = 0.95 (section 6)
+SPREAD = 0.01  # standard deviation of phi at the start; figure 2 prints N(0.5, 0.01)
+
+
+def gated(
+    model: nn.Module,
+    layers: Sequence[str] | str | None = None,
+    k: float = 7.0,
+    kind: str = "sigmoid",
+    tau: float = 0.5,
+    start: Sequence[int | Tensor] | None = None,
+    dormant: float = 3.0,
+    seed: int = 0,
+) -> nn.Module:
+    """Copy the network and put gates on its layers, or on the named ones.
+
+    A named Linear has its inputs gated, which are the neurons of the layer before, after their activation; a named
+    Conv2d its output channels. So the numbers the paper gives a network are its gates: LeNet-5's 20-50-800-500 are two
+    layers of channels, 800 flattened positions and 500 neurons. Channels are gated before activation and pooling;
+    behind ReLU and max-pooling would be the same, as both keep 0 at 0 and scale with their input. A batch norm is not
+    like that: it would turn a closed channel into a constant, which no bias of the next layer can stand for at the
+    borders of an image. So where one follows a convolution directly, the gate stands behind it.
+
+    phi starts from N(3/k, 0.01) for open gates (section 6).
+
+    Args:
+        layers: paths of Linear and Conv2d layers, or a single one; None: those of `gateable`.
+        k: the slope for which phi is initialised, 7 to sparsify and 0.5 to expand in the paper; `set_k` changes it.
+        kind: g, a key of KINDS: "sigmoid" (equation 10), "hard_sigmoid" (equation 11), "hard_concrete".
+        start: how many units of each layer start open, chosen at random, or which ones (bool tensors); the others are
+            dormant. None: all. Flattened positions are chosen among those of open channels while there are any.
+        dormant: -k phi of a dormant gate. 3, the paper's, leaves it open in 5 % of all draws; 40 (the authors' code)
+            practically never.
+
+    Raises:
+        BadInput: a layer that does not exist or is of another kind, a convolution whose channels meet others (a
+            residual sum), k < 0, a tau outside [0, 1), more units to start with than there are.
+    """
+    check_k(k)
+    if kind not in KINDS:
+        raise BadInput(f"kind={kind!r}: known are {', '.join(KINDS)}")
+    if not 0 <= tau < 1:
+        raise BadInput(f"tau={tau} is not in [0, 1)")
+    model = copy.deepcopy(model)
+    found = trace(model)
+    layers = gateable(found) if layers is None else [layers] if isinstance(layers, str) else list(layers)
+    chosen = [_named(name, found) for name in layers]
+    if not chosen or layers != [name for name in found if name in layers]:
+        raise BadInput(f"gates on {layers}: name some of {', '.join(found)}, each once and in this order")
+    widths = [layer.module.weight.shape[isinstance(layer.module, nn.Linear)] for layer in chosen]
+    start = widths if start is None else list(start)
+    if len(start) != len(chosen) or not all(_opens(one, width) for one, width in zip(start, widths, strict=True)):
+        given = [f"{one.dtype} {list(one.shape)}" if isinstance(one, Tensor) else one for one in start]
+        raise BadInput(
+            f"start={given}: expected one number a layer, from 1 to the layer's units {widths}, or bool tensors"
+        )
+
+    draw = torch.Generator().manual_seed(seed)
+    scale = 1 / k if k else 1.0
+    emitted: dict[str, Tensor] = {}  # channels that start open
+    for layer, first, width in zip(chosen, start, widths, strict=True):
+        channels = emitted.get(layer.source) if isinstance(layer.module, nn.Linear) else None
+        rank = torch.zeros(width) if channels is None else spread(channels, width).int()
+        awake = first.cpu() if isinstance(first, Tensor) else choose(first, rank, draw)
+        if isinstance(layer.module, nn.Conv2d):
+            emitted[layer.name] = awake
+        phi = torch.where(awake, OPEN, -dormant) * scale + SPREAD * torch.randn(width, generator=draw)
+        weight = layer.module.weight
+        each = weight.numel() // width  # the weights that go with a unit
+        gates = Gates(phi.to(weight), awake.to(weight.device), kind, k, tau, each)
+        path = layer.norm or layer.name
+        model.set_submodule(path, Gated(model.get_submodule(path), gates))
+    return model
+
+
+def _opens(start: int | Tensor, width: int) -> bool:
+    """Whether this says how many, or which, of a layer's units start open."""
+    if isinstance(start, Tensor):
+        return start.dtype is torch.bool and start.shape == (width,) and bool(start.any())
+    return isinstance(start, Integral) and 0 < start <= width
+
+
+def penalty(model: nn.Module, lambdas: Sequence[float]) -> Tensor:
+    """Compute the regulariser of equations 1 and 8: for each layer lambda times the sum of g(phi) over its weights.
+
+    A gate counts once for every weight it switches, whether or not their other end is open. The gradient of phi is
+    the last term of equation 9.
+
+    Args:
+        lambdas: one a gated layer, in the model's order; negative ones reward open gates.
+    """
+    gates = gates_of(model)
+    if len(lambdas) != len(gates):
+        raise BadInput(f"{len(lambdas)} lambdas for {len(gates)} gated layers: one a layer is needed")
+    return sum(rate * one.weights * one.probability().sum() for rate, one in zip(lambdas, gates, strict=True))
+
+
+def settled(model: nn.Module) -> bool:
+    """Say whether every gate is open or closed for certain: phi has no gradient then, and one forward pass is enough.
+
+    A float32 is 1 when it is nearer to 1 than 2^-25, but far smaller numbers are not yet 0. Draws are multiples of
+    2^-24: a gate that is less likely open than that is closed for certain, too.
+    """
+    with torch.no_grad():
+        chances = [gates.probability() for gates in gates_of(model)]
+    return all(bool(((pi < 2**-24) | (pi == 1)).all()) for pi in chances)
+
+
+def sizes(layers: dict[str, Layer]) -> dict[str, int]:
+    """Count how large the network is at test time: the weights that are trained, without biases, unless said.
+
+    Args:
+        layers: from `trace`, with a shape.
+
+    Returns:
+        parameters: as the paper counts in its tables, products of the numbers of open gates. Where a layer has gates
+            of its own at an end only these count.
+        parameters_live: weights whose two ends are both live: those that `harden` keeps.
+        flops: multiplications and additions of one example with the live weights, fixed ones too.
+    """
+    printed, real = live(layers, tied=False), live(layers)
+
+    def weights(ends: dict[str, tuple[Tensor, Tensor]], name: str) -> int:
+        inputs, outputs = ends[name]
+        return int(inputs.sum()) * int(outputs.sum()) * layers[name].kernel
+
+    trained = [name for name, layer in layers.items() if layer.module.weight.requires_grad]
+    return {
+        "parameters": sum(weights(printed, name) for name in trained),
+        "parameters_live": sum(weights(real, name) for name in trained),
+        "flops": sum(2 * weights(real, name) * layer.positions for name, layer in layers.items()),
+    }
+
+
+def architecture(layers: dict[str, Layer], only_live: bool = False) -> str:
+    """Write the numbers of open gates as the paper does: "7-9-109-30"; an MLP with its ends, "2-100-80-2".
+
+    Args:
+        only_live: count the units that `harden` keeps, those whose other end is open too.
+    """
+    gated = {name: layer for name, layer in layers.items() if layer.gates}
+    if only_live:
+        ends = live(layers)
+        counts = [int(ends[name][layer.inputs is None].sum()) for name, layer in gated.items()]
+    else:
+        counts = [int(layer.gates.is_open().sum()) for layer in gated.values()]
+    first, last = next(iter(layers.values())).module, list(layers.values())[-1].module
+    if isinstance(first, nn.Linear):
+        counts = [first.in_features, *counts, last.out_features]
+    return "-".join(map(str, counts))
+
+
+def _named(name: str, found: dict[str, Layer]) -> Layer:
+    if name not in found:
+        raise BadInput(f"gates on {name!r}: the network's Linear and Conv2d layers are {', '.join(found)}")
+    layer = found[name]
+    if layer.gates is not None:
+        raise BadInput(f"gates on {name!r}: it has gates already")
+    if isinstance(layer.module, nn.Conv2d) and not layer.cuttable:
+        raise BadInput(f"gates on {name!r}: its channels meet others in a sum or leave the network, so none can be cut")
+    return layer
+
+
+def choose(count: int, rank: Tensor, draw: torch.Generator) -> Tensor:
+    """Choose so many units, [units] bool: those of the highest rank, at random among equals."""
+    order = torch.randperm(len(rank), generator=draw)
+    order = order[rank[order].sort(descending=True, stable=True).indices]
+    chosen = torch.zeros(len(rank), dtype=torch.bool)
+    chosen[order[:count]] = True
+    return chosen

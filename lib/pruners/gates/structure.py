@@ -1,0 +1,219 @@
+"""How a network's layers feed one another, read from its forward pass, and which of their units are live."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional as F
+
+from lib.base import BadInput
+from lib.pruners.gates.gate import Gated, Gates
+from lib.pruners.layers import positions
+
+# What keeps a silent channel silent: 0 stays 0, and channels do not mix.
+SILENT_MODULES = (
+    nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Identity,
+    nn.Dropout, nn.Dropout2d, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d,
+)  # fmt: skip
+SILENT_FUNCTIONS = (
+    torch.relu, torch.tanh, F.relu, F.leaky_relu, F.elu, F.gelu, F.silu, F.dropout, F.max_pool2d,
+    F.avg_pool2d, F.adaptive_avg_pool2d,
+)  # fmt: skip
+SILENT_METHODS = ("relu", "tanh", "contiguous")
+
+
+@dataclass
+class Layer:
+    """A Linear or Conv2d knows here what it reads and what reads it.
+
+    Attributes:
+        name: its path in the model.
+        source: the layer whose units are its inputs, with nothing but silent operations between; None: something else.
+        norm: path of the batch norm that directly follows.
+        readers: the layers whose source it is.
+        only_layers: whether nothing but layers reads its outputs, so that an unread unit may go.
+        inputs, outputs: its gates, if there are any.
+        positions: how often one example uses each weight.
+    """
+
+    name: str
+    module: nn.Linear | nn.Conv2d
+    source: str | None = None
+    norm: str | None = None
+    readers: list[str] = field(default_factory=list)
+    only_layers: bool = True
+    inputs: Gates | None = None
+    outputs: Gates | None = None
+    positions: int = 1
+
+    @property
+    def gates(self) -> Gates | None:
+        """Return its gates, at whichever end they are."""
+        return self.inputs or self.outputs
+
+    @property
+    def cuttable(self) -> bool:
+        """Say whether other layers read its outputs and nothing else does."""
+        return self.only_layers and bool(self.readers)
+
+    @property
+    def kernel(self) -> int:
+        """Count the weights between one input unit and one output unit."""
+        return self.module.weight[0, 0].numel()
+
+
+class _Tracer(fx.Tracer):
+    def is_leaf_module(self, module: nn.Module, path: str) -> bool:
+        return isinstance(module, Gated) or super().is_leaf_module(module, path)
+
+
+def trace(model: nn.Module, shape: Sequence[int] | None = None) -> dict[str, Layer]:
+    """Find the Linear and Conv2d layers of a network, gated or not, in the order in which its forward pass uses them.
+
+    The result follows the gates as they change: trace once, ask often.
+
+    Args:
+        shape: of one example, without the batch axis, to fill in `positions`.
+
+    Raises:
+        BadInput: a forward pass that torch.fx cannot follow, a layer used twice, a convolution in groups.
+    """
+    try:
+        graph = _Tracer().trace(model)
+    except Exception as error:
+        raise BadInput(f"torch.fx cannot follow the forward pass of {type(model).__name__}: {error}") from error
+    modules = dict(model.named_modules())
+    layers: dict[str, Layer] = {}
+    origins: dict[fx.Node, str | None] = {}
+    flat: set[fx.Node] = set()  # behind a flatten, where a channel's positions are units
+    for node in graph.nodes:
+        module = modules[node.target] if node.op == "call_module" else None
+        module, gates = (module.layer, module.gates) if isinstance(module, Gated) else (module, None)
+        above = [origins[other] for other in node.all_input_nodes]
+        if _flattens(node, module) or flat & set(node.all_input_nodes):
+            flat.add(node)
+        if isinstance(module, nn.Linear) and node not in flat and above[0] and _conv(layers[above[0]]):
+            layers[above[0]].only_layers, above = False, [None]  # it reads columns of an image, not channels
+        if isinstance(module, (nn.Linear, nn.Conv2d)):
+            layers[node.target] = _layer(node.target, module, gates, above[0], layers)
+            origins[node] = node.target
+        elif isinstance(module, nn.BatchNorm2d) and _alone_after(node.args[0], layers):
+            layers[above[0]].norm, layers[above[0]].outputs = node.target, gates
+            origins[node] = above[0]
+        elif _silent(node, module):
+            origins[node] = above[0]
+        else:
+            for name in filter(None, above):
+                layers[name].only_layers = False
+            origins[node] = None
+    if shape is not None:
+        uses = positions(model, shape, {name: layer.module for name, layer in layers.items()})
+        for name, layer in layers.items():
+            layer.positions = uses[name]
+    return layers
+
+
+def gateable(layers: dict[str, Layer]) -> list[str]:
+    """Name the layers that carry gates unless others are asked for: each Conv2d whose channels only layers read, and
+    each Linear that reads the units of another layer.
+
+    Args:
+        layers: from `trace`.
+    """
+    return [
+        name for name, layer in layers.items()
+        if (layer.cuttable if isinstance(layer.module, nn.Conv2d) else layer.source is not None)
+    ]  # fmt: skip
+
+
+def live(layers: dict[str, Layer], tied: bool = True) -> dict[str, tuple[Tensor, Tensor]]:
+    """Find which of each layer's units are live at test time: {name: (inputs [in], outputs [out])}, bool.
+
+    An input is live when its own gate is open and so is the unit that feeds it; an output when its own gate is open
+    and somebody reads it.
+
+    Args:
+        tied: False: where a layer has gates of its own at an end, only these count, as in the paper's tables. Its
+            LeNet-5 counts an open position of a closed channel, for instance.
+
+    Raises:
+        BadInput: a layer none of whose units is live.
+    """
+    for name, layer in layers.items():
+        if layer.gates is not None and not bool(layer.gates.is_open().any()):
+            raise BadInput(
+                f"all {len(layer.gates.phi)} gates of {name} are closed, nothing passes it: lower its lambda"
+            )
+    inputs = {name: arriving(layers, name) for name in layers}
+    for name, layer in layers.items():
+        if layer.inputs is not None:
+            own = layer.inputs.is_open().cpu()
+            inputs[name] = own & inputs[name] if tied else own
+    found = {}
+    for name, layer in layers.items():
+        outputs = _emitted(layer)
+        if layer.cuttable and (tied or layer.outputs is None):
+            read = [inputs[reader].reshape(len(outputs), -1).any(1) for reader in layer.readers]
+            outputs = outputs & torch.stack(read).any(0)
+        if not (bool(inputs[name].any()) and bool(outputs.any())):
+            raise BadInput(f"no open gates lead through {name}, nothing passes it: lower the lambdas around it")
+        found[name] = inputs[name], outputs
+    return found
+
+
+def arriving(layers: dict[str, Layer], name: str) -> Tensor:
+    """Find which inputs of a layer are fed by an open unit, [in] bool, whatever its own gates."""
+    layer = layers[name]
+    width = layer.module.weight.shape[1]
+    if layer.source is None:
+        return torch.ones(width, dtype=torch.bool)
+    return spread(_emitted(layers[layer.source]), width)
+
+
+def _emitted(layer: Layer) -> Tensor:
+    units = layer.module.weight.shape[0]
+    return torch.ones(units, dtype=torch.bool) if layer.outputs is None else layer.outputs.is_open().cpu()
+
+
+def spread(channels: Tensor, width: int) -> Tensor:
+    """Repeat channels as the inputs of the next layer: a flattened channel has several positions."""
+    return channels.repeat_interleave(width // len(channels))
+
+
+def _layer(name: str, module: nn.Module, gates: Gates | None, source: str | None, layers: dict[str, Layer]) -> Layer:
+    if name in layers:
+        raise BadInput(f"{name} is used twice in one forward pass: its units cannot be cut")
+    if getattr(module, "groups", 1) != 1:
+        raise BadInput(f"{name} is a convolution in {module.groups} groups: its channels cannot be cut")
+    if source is not None:
+        layers[source].readers.append(name)
+    end = {} if gates is None else {"inputs" if isinstance(module, nn.Linear) else "outputs": gates}
+    return Layer(name, module, source, **end)
+
+
+def _alone_after(node: fx.Node, layers: dict[str, Layer]) -> bool:
+    """Whether a batch norm reads a layer's output as it is, and nobody else does."""
+    return node.op == "call_module" and node.target in layers and len(node.users) == 1
+
+
+def _silent(node: fx.Node, module: nn.Module | None) -> bool:
+    """Whether what a node computes keeps a silent channel silent."""
+    if isinstance(module, nn.Flatten) or node.target in (torch.flatten, "flatten"):
+        return _flattens(node, module)
+    if node.op == "call_module":
+        return isinstance(module, SILENT_MODULES)
+    return node.target in (SILENT_FUNCTIONS if node.op == "call_function" else SILENT_METHODS)
+
+
+def _flattens(node: fx.Node, module: nn.Module | None) -> bool:
+    """Whether a node flattens the channels' axis and those behind it, no others."""
+    if isinstance(module, nn.Flatten):
+        return module.start_dim == 1
+    return node.target in (torch.flatten, "flatten") and (*node.args[1:], *node.kwargs.values()) == (1,)
+
+
+def _conv(layer: Layer) -> bool:
+    return isinstance(layer.module, nn.Conv2d)

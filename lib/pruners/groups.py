@@ -1,0 +1,292 @@
+"""Group-sparse weights (paper 5): weights of a block share coefficients, whole groups are pruned, groups are released.
+
+    group_sparse.group(model, {"fc2.weight": block_circulant.circulant(4)}, releasable=True)
+    masks = group_sparse.whole_groups(pruners.magnitude(model), 0.5, group_sparse.tables(model))
+    pruners.attach(model, masks)
+    group_sparse.regroup(model, {"fc2.weight": group_sparse.single(4)}, optimizers=[optimizer])  # the phase shift
+
+A table [B, B] says which coefficient stands at each place of a block. A change of the block size is a change of the
+table: where the new groups are parts of the old ones no value changes, otherwise the new coefficients are the nearest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from lib.base import BadInput
+from lib.kernels.block_circulant import circulant, members, number
+from lib.pruners.grouped import Grouped, grouped
+from lib.pruners.layers import Prunable, Scores, prunable
+from lib.pruners.masks import attach, attached, original
+from lib.pruners.patterns import per_run, unstructured
+from lib.pruners.registry import PATTERNS, register
+
+CONVERSIONS = ("none", "projection", "block4_friendly_block2", "block2_friendly_block4")
+STARTS = ("drawn", "projected")
+CARRIES = ("shared", "copied")
+
+
+# Tables
+
+
+def single(block: int) -> Tensor:
+    """Every weight of the block is its own coefficient: [B, B]."""
+    return torch.arange(block**2).reshape(block, block)
+
+
+def within(block: int, inner: int) -> Tensor:
+    """Blocks of a smaller size in one of B x B: circulants of `inner` x `inner`, each with coefficients of its own."""
+    outer = torch.arange(block) // inner
+    return (outer[:, None] * (block // inner) + outer) * inner + _inner(block, inner)
+
+
+def friendly(block: int, inner: int) -> Tensor:
+    """Smaller circulants, which themselves repeat as in a circulant: "block2 friendly block4" is [[P, Q], [Q, P]].
+
+    It has as few coefficients as a circulant of its size, and its groups consist of whole groups of `within`.
+    """
+    outer = torch.arange(block) // inner
+    return (outer[:, None] - outer) % (block // inner) * inner + _inner(block, inner)
+
+
+def halved(table: Tensor) -> Tensor:
+    """Each group of a block in two, those in its upper and those in its lower half ("block4 friendly block2")."""
+    lower = torch.arange(len(table)) >= len(table) // 2
+    return table + number(table) * lower[:, None]
+
+
+def _inner(block: int, inner: int) -> Tensor:
+    return circulant(inner).repeat(block // inner, block // inner)
+
+
+def refines(fine: Tensor, coarse: Tensor) -> bool:
+    """Whether each group of one table lies within a group of another, so that a change to it changes no value."""
+    pairs = torch.stack([fine.flatten(), coarse.flatten()], 1).unique(dim=0)
+    return len(pairs) == number(fine)
+
+
+def check_phases(block: int, conversion: str) -> None:
+    """Refuse what has no phases; settings are checked by it before anything is computed."""
+    if block != int(block) or block < 1:
+        raise BadInput(f"block={block} must be a whole number, at least 1")
+    if conversion not in CONVERSIONS:
+        raise BadInput(f"conversion {conversion!r}: known are {', '.join(CONVERSIONS)}")
+    if conversion != "none" and block != 4:
+        raise BadInput(f"conversion {conversion!r} is from block size 4 to 2, this is block={block}")
+
+
+def phases(block: int, conversion: str = "none") -> list[Tensor]:
+    """The tables of Algorithm 1 in their order, the last one's weights all single; with a conversion three.
+
+    The three conversions are those of section 3.3 and figure 4, which are from B = 4 to 2. Of "block4 friendly block2"
+    figure 4 does not say which halves are meant; here they are the upper and the lower rows.
+
+    Raises:
+        BadInput: an unknown conversion, or one of another block size than 4.
+    """
+    check_phases(block, conversion)
+    whole = circulant(block)
+    if conversion == "none":
+        return [whole, single(block)] if block > 1 else [whole]
+    return {
+        "projection": [whole, within(4, 2), single(4)],
+        "block4_friendly_block2": [whole, halved(whole), single(4)],
+        "block2_friendly_block4": [friendly(4, 2), within(4, 2), single(4)],
+    }[conversion]
+
+
+def group_size(table: Tensor) -> int:
+    """How many weights share a coefficient: B of a circulant, 1 of single weights."""
+    return table.shape[-1] ** 2 // number(table)
+
+
+# Layers
+
+
+def group(
+    model: nn.Module, chosen: Mapping[str, Tensor], start: str = "drawn", pad: bool = False, releasable: bool = False
+) -> None:
+    """Let the weights of blocks share coefficients from now on; the coefficients become the trained parameters.
+
+    Call it before optimizers are made. Masks come after it. `pruners.detach` makes plain weights of them again.
+
+    Args:
+        chosen: {parameter name: table [B, B]}.
+        start: "drawn": the projection of the weights there are, scaled so that coefficients have the variance of
+            freshly drawn dense weights. "projected": the projection itself, the nearest to trained weights; of fresh
+            ones it has 1 / B of the variance.
+        pad: let the last blocks reach over the end of a weight whose size B does not divide.
+        releasable: keep room for a coefficient a weight, so that `regroup` can release groups in place, of each run
+            of a stack by itself. Room that is not used has no effect.
+
+    Raises:
+        BadInput: an unknown name, a size that B does not divide, a layer that has groups or a mask already.
+    """
+    if start not in STARTS:
+        raise BadInput(f"start={start!r}: known are {', '.join(STARTS)}")
+    layers = _named(model, chosen)
+    for name, table in chosen.items():  # all are checked before one is changed
+        block, size = len(table), _size(layers[name])
+        if parametrize.is_parametrized(layers[name].module, "weight"):
+            raise BadInput(f"{name} has groups, a mask or another parametrization already: group first, then prune")
+        for what, count in zip(("outputs", "inputs"), size, strict=True):
+            if count % block and not pad:
+                raise BadInput(f"{name}: block size {block} does not divide its {count} {what}; pad=True fills up")
+    for name, table in chosen.items():
+        layer, block = layers[name], len(table)
+        own = table.to(layer.weight.device)
+        own = own.repeat(layer.runs, 1, 1) if layer.runs is not None else own.clone()
+        form = Grouped(own, _size(layer), block**2 if releasable else number(table))
+        parametrize.register_parametrization(layer.module, "weight", form)
+        if start == "drawn":
+            with torch.no_grad():
+                count = members(form.size, own, form.room)
+                original(layer).mul_(count.sqrt().to(layer.weight.dtype))
+
+
+def tables(model: nn.Module) -> dict[str, Tensor]:
+    """{parameter name: table [B, B] or [run, B, B]} of the layers whose weights share coefficients."""
+    return {layer.name: own.table for layer in prunable(model) if (own := grouped(layer)) is not None}
+
+
+def coefficients(model: nn.Module) -> dict[str, Tensor]:
+    """{parameter name: coefficients}, masked, without gradient: what is to be stored of the layers that share them."""
+    layers = {layer.name: layer for layer in prunable(model)}
+    return {
+        name: Grouped(table, _size(layers[name]), number(table)).right_inverse(layers[name].weight)
+        for name, table in tables(model).items()
+    }
+
+
+@torch.no_grad()
+def regroup(
+    model: nn.Module,
+    chosen: Mapping[str, Tensor],
+    run: int | None = None,
+    optimizers: Iterable[torch.optim.Optimizer] = (),
+    carry: str = "shared",
+) -> None:
+    """Change tables in place: the phase shift of Algorithm 1, or a conversion of section 3.3.
+
+    Parameters stay the same objects. A new coefficient is the mean of its weights as they are, masks applied: where
+    the new groups are parts of the old ones no value changes. A new group is removed if all of its weights were.
+
+    Args:
+        chosen: {parameter name: new table [B, B]}, of the same B.
+        run: of a stack, the one to change; None: all.
+        optimizers: whose state goes over to the new coefficients (Adam's moments, a momentum).
+        carry: "shared": each new coefficient takes its share of the gradients remembered, the first moment divided by
+            how many times more coefficients there are, the second by the square of it: Adam's next step is as large
+            as the last. "copied": moments as they are; as gradients of single weights are smaller than their sums,
+            Adam's steps are then smaller until it has forgotten.
+
+    Raises:
+        BadInput: a layer without groups, or without room for so many coefficients.
+    """
+    if carry not in CARRIES:
+        raise BadInput(f"carry={carry!r}: known are {', '.join(CARRIES)}")
+    layers, masks, optimizers = _named(model, chosen), attached(model), list(optimizers)
+    for name, table in chosen.items():
+        layer, own = layers[name], grouped(layers[name])
+        if own is None or own.table.shape[-2:] != table.shape or own.room < number(table):
+            raise BadInput(f"{name} has no groups in blocks of {len(table)} with room for {number(table)} coefficients")
+        trained, weight = original(layer), layer.weight.clone()
+        state = [(values, power, own(values)) for values, power in moments(trained, optimizers)]
+        places = [...] if layer.runs is None else range(layer.runs) if run is None else [run]
+        before = own.table.clone()
+        for place in places:
+            own.table[place] = table.to(before.device)
+            share = number(before[place]) / number(table) if carry == "shared" else 1.0
+            for values, power, wide in state:
+                values[place] = share**power * own.right_inverse(wide)[place]
+        if name in masks:
+            attach(model, {name: own(own.right_inverse(masks[name].to(weight.dtype))) > 0})
+        new = own.right_inverse(weight)
+        for place in places:
+            trained[place] = new[place]
+            if refines(own.table[place], before[place]) and not torch.equal(layer.weight[place], weight[place]):
+                raise AssertionError(f"{name}: groups were released, and yet a weight has changed")
+
+
+def moments(parameter: nn.Parameter, optimizers: Iterable[torch.optim.Optimizer]) -> Iterator[tuple[Tensor, int]]:
+    """What optimizers remember of a parameter's gradients, with the power of the gradient that it is a mean of."""
+    for optimizer in optimizers:
+        for name, values in optimizer.state.get(parameter, {}).items():
+            if isinstance(values, Tensor) and values.shape == parameter.shape:
+                yield values, 2 if name.endswith("_sq") else 1
+
+
+@torch.no_grad()
+def forget(model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> None:
+    """Let optimizers forget the gradients of what masks have removed, so that it does not move any more."""
+    masks, optimizers = attached(model), list(optimizers)
+    for name, layer in _named(model, masks).items():
+        kept, own = masks[name].to(layer.weight.dtype), grouped(layer)
+        for values, _ in moments(original(layer), optimizers):
+            values.mul_(kept if own is None else own.right_inverse(kept) > 0)
+
+
+# Pattern
+
+
+@register(PATTERNS, "whole_groups")
+def whole_groups(
+    scores: Mapping[str, Tensor],
+    sparsity: float | Sequence[float],
+    groups: Mapping[str, Tensor] | None = None,
+    scope: str = "layer",
+    within: Mapping[str, Tensor] | None = None,
+) -> dict[str, Tensor]:
+    """Remove whole groups, those with the lowest mean score first (paper 5, section 3.1 and Algorithm 2).
+
+    Exactly round(sparsity * n) of the n coefficients ranked together go, see `unstructured`. Scores of weights that
+    share a coefficient are the same if the score is a function of the coefficient, as magnitude and SNIP's are.
+
+    Args:
+        scores: {parameter name: tensor like the weight}.
+        sparsity: share of coefficients to remove, in [0, 1); of a stack one number, or one a run.
+        groups: of `tables`; weights of layers that it does not name are single. None: those that the layers have whose
+            scores these are.
+        scope: what is ranked together; "layer" as the paper's.
+        within: {parameter name: mask that keeps or removes whole groups}; what these have removed goes first.
+    """
+    layers = getattr(scores, "layers", {})
+    if groups is None:
+        groups = {name: own.table for name, layer in layers.items() if (own := grouped(layer)) is not None}
+    masks: dict[str, list[Tensor]] = {name: [] for name in scores}
+    for run, share in enumerate(per_run(sparsity, scores)):
+        pools, forms, left = {}, {}, {}
+        for name, score in scores.items():
+            own = score[run] if score.dim() == 3 else score
+            table = groups.get(name, torch.zeros(1, 1, dtype=torch.long, device=score.device))
+            table = table[run] if table.dim() == 3 else table
+            form = Grouped(table, own.shape[:2], number(table))
+            values = form.right_inverse(own)
+            real = (members(form.size, table) > 0).expand_as(values)  # a padded block may hold coefficients of nothing
+            pools[name], forms[name] = values[real][None], (form, real)
+            if within is not None and name in within:
+                mask = within[name][run] if score.dim() == 3 else within[name]
+                left[name] = form.right_inverse(mask.to(values.dtype))[real][None] > 0
+        kept = unstructured(Scores(pools, layers), share, scope, within=left)
+        for name, (form, real) in forms.items():
+            mask = torch.zeros(real.shape, device=real.device).masked_scatter_(real, kept[name].float())
+            masks[name].append(form(mask) > 0)
+    return {name: torch.stack(parts) if scores[name].dim() == 3 else parts[0] for name, parts in masks.items()}
+
+
+def _named(model: nn.Module, names: Iterable[str]) -> dict[str, Prunable]:
+    layers = {layer.name: layer for layer in prunable(model)}
+    for name in names:
+        if name not in layers:
+            raise BadInput(f"no weight called {name!r}; there are: {', '.join(layers)}")
+    return {name: layers[name] for name in names}
+
+
+def _size(layer: Prunable) -> tuple[int, int]:
+    """Outputs and inputs; of a convolution channels."""
+    shape = layer.weight.shape if layer.runs is None else layer.weight.shape[1:]
+    return shape[0], shape[1]

@@ -1,0 +1,154 @@
+"""A trained network as int8 hardware computes it (paper 2, sections 4.4 and 5.1): calibrate, then simulate.
+
+    small = int8.simulated(model, batches)
+
+Every Linear and Conv2d, the first layer included, multiplies int8 codes of its input (one scale for the tensor, entropy
+calibration) by int8 codes of its weight (one scale per output channel, max calibration) and adds them up exactly.
+Everything else stays in floating point: biases, batch norms (which are not folded into the layer before them),
+activations, and other layers with weights, such as nn.LSTM and embeddings (`pruners.layer_rule` names these). A
+recurrent layer written with Linears is quantised like any Linear.
+
+Section 4.4 calibrates after pruning and retraining: hand over the retrained network. Masks may still be attached; their
+zeros become code 0, so the pattern is kept and `kernels.two_four.compress` takes the codes.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from lib import pruners
+from lib.base import BadInput
+from lib.kernels.int8 import LARGEST, Histogram, quantise, scale_of, threshold, weight_scales
+from lib.training.examples import Examples
+
+EXACT = {torch.float32: 2**24, torch.float64: 2**53}  # every integer up to here has its own floating-point number
+
+
+def simulated(model: nn.Module, batches: Iterable[Tensor], method: str = "entropy") -> nn.Module:
+    """The model in int8, calibrated on batches of inputs: `observe`, `threshold`, `quantised` in one step."""
+    histograms = observe(model, batches)
+    return quantised(model, {name: threshold(histogram, method) for name, histogram in histograms.items()})
+
+
+def inputs(examples: Examples, count: int = 1024, batch: int = 256, seed: int = 0) -> Iterator[Tensor]:
+    """Batches of training inputs to calibrate on, drawn by the seed, not augmented; all when there are fewer."""
+    draw = torch.Generator().manual_seed(seed)
+    chosen = torch.randperm(len(examples.train_labels), generator=draw)[:count].to(examples.train_labels.device)
+    return (scaled for scaled, _ in examples.train_batches(chosen.split(batch), "none", draw))
+
+
+def observe(model: nn.Module, batches: Iterable[Tensor]) -> dict[str, Histogram]:
+    """What enters each Linear and Conv2d in evaluation mode, {parameter name: histogram}; the model is left alone.
+
+    A layer that runs more than once has one histogram of all its inputs.
+
+    Raises:
+        BadInput: no batches, an input that is not finite, or a layer that no batch reaches (by name).
+    """
+    model = copy.deepcopy(model).eval()
+    histograms = {layer.name: Histogram() for layer in pruners.prunable(model)}
+    for layer in pruners.prunable(model):
+        layer.module.register_forward_pre_hook(_counting(layer.name, histograms[layer.name]))
+    count = 0
+    with torch.no_grad():
+        for batch in batches:
+            model(batch)
+            count += 1
+    if not count:
+        raise BadInput("no batches to calibrate on: int8 needs at least one")
+    missed = [name for name, histogram in histograms.items() if not histogram.counts.any()]
+    if missed:
+        raise BadInput(f"{', '.join(missed)}: never reached by the {count} calibration batches, so without a scale")
+    return histograms
+
+
+def _counting(name: str, histogram: Histogram):
+    def hook(module: nn.Module, arguments: tuple) -> None:
+        try:
+            histogram.add(arguments[0])
+        except BadInput as problem:
+            raise BadInput(f"the input of {name}: {problem}") from problem
+
+    return hook
+
+
+def quantised(model: nn.Module, amax: Mapping[str, float]) -> nn.Module:
+    """A copy of the model, in evaluation mode, whose Linears and Conv2ds are `Int8`.
+
+    Args:
+        amax: {parameter name: largest magnitude of the layer's input that is not clipped}, one for every layer.
+    """
+    model = copy.deepcopy(model).eval()
+    pruners.detach(model)
+    layers = pruners.prunable(model)
+    names = [layer.name for layer in layers]
+    if set(amax) != set(names):
+        raise BadInput(f"amax is given for {', '.join(amax) or 'no layer'}; the model has {', '.join(names)}")
+    replaced = {id(layer.module): Int8(layer.module, amax[layer.name]) for layer in layers}
+    for parent in list(model.modules()):
+        for name, child in list(parent._modules.items()):  # named_children() names a shared layer only once
+            if id(child) in replaced:
+                setattr(parent, name, replaced[id(child)])
+    return replaced.get(id(model), model)
+
+
+class Int8(nn.Module):
+    """A Linear or Conv2d on int8 codes, with exact sums.
+
+    The codes are multiplied as floating-point numbers, which is exact as long as no sum can pass 2^24 (float32) or 2^53
+    (float64); the weight's own codes decide which is needed. On CUDA it is always float64, since float32 convolutions
+    may take a short cut (Winograd) that is not exact.
+
+    Attributes:
+        layer: the layer with its codes as weight and without bias.
+        codes: the weight, int8 [out, ...].
+        weight_scale, input_scale: steps, [out] or [out, 1, 1] like the output, and one number.
+    """
+
+    def __init__(self, layer: nn.Linear | nn.Conv2d, amax: float):
+        super().__init__()
+        scales = weight_scales(layer.weight.detach().float())
+        codes = quantise(layer.weight.detach().float(), scales)
+        like_output = (-1,) if isinstance(layer, nn.Linear) else (-1, 1, 1)
+        self.register_buffer("weight_scale", scales.reshape(like_output))
+        self.register_buffer("input_scale", scale_of(torch.tensor(float(amax), device=codes.device)))
+        self.register_buffer("bias", None if layer.bias is None else layer.bias.detach().float().reshape(like_output))
+        largest_sum = LARGEST * int(codes.abs().flatten(1).sum(1).max())
+        fast = largest_sum <= EXACT[torch.float32] and codes.device.type == "cpu"
+        layer.weight = nn.Parameter(codes.to(torch.float32 if fast else torch.float64), requires_grad=False)
+        layer.bias = None
+        self.layer = layer
+
+    @property
+    def codes(self) -> Tensor:
+        """The weight as int8."""
+        return self.layer.weight.to(torch.int8)
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Float values, quantised on the way in; exact sums of products; float out."""
+        with torch.autocast(values.device.type, enabled=False):
+            codes = quantise(values.float(), self.input_scale)
+            sums = self.layer(codes.to(self.layer.weight.dtype)).float()
+            product = sums * (self.input_scale * self.weight_scale)
+            return (product if self.bias is None else product + self.bias).to(values.dtype)
+
+
+def report(model: nn.Module, histograms: Mapping[str, Histogram], amax: Mapping[str, float]) -> pd.DataFrame:
+    """One row a layer: layer, weight_amax (largest of its channels), input_amax (calibrated), input_max (seen),
+    clipped (share of the observed inputs beyond input_amax)."""
+    rows = [
+        {
+            "layer": layer.name,
+            "weight_amax": float(layer.weight.abs().max()),
+            "input_amax": amax[layer.name],
+            "input_max": histograms[layer.name].max,
+            "clipped": histograms[layer.name].share_above(amax[layer.name]),
+        }
+        for layer in pruners.prunable(model)
+    ]
+    return pd.DataFrame(rows)

@@ -1,0 +1,109 @@
+"""A training session that can be stopped and goes on: its model, optimizer and rows in one file.
+
+Every checkpoint is written by `write` and read by `read`, with a checksum: where a file is damaged the session starts
+anew and says so, instead of going on from other numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import torch
+from torch import nn
+
+from lib.base import BadInput, aside, atomic
+
+MARK = b"\nsha256 "  # between what torch saved and its checksum, which ends the file
+
+
+def write(content: Any, path: Path) -> None:
+    """Keep tensors and plain values in a file, whole or not at all."""
+    with atomic(path) as file:
+        torch.save(content, file)
+        file.seek(0)
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        file.seek(0, io.SEEK_END)
+        file.write(MARK + digest.encode())
+
+
+def read(path: Path) -> Any | None:
+    """What `write` has kept, on the CPU; None where there is no file.
+
+    A damaged one is set aside under another name and named on stderr; then too there is nothing to go on from.
+    """
+    if not path.exists():
+        return None
+    try:
+        content, mark, digest = path.read_bytes().rpartition(MARK)
+        if not mark or hashlib.sha256(content).hexdigest() != digest.decode(errors="replace"):
+            raise ValueError("wrong checksum")
+        return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except (OSError, ValueError) as error:
+        discard(path, str(error))
+        return None
+
+
+def discard(path: Path, why: str) -> None:
+    """Set a damaged file of a session aside, and say so: the session starts anew."""
+    kept = f"kept as {aside(path).name}, " if path.exists() else ""
+    print(f"{path} is damaged ({why}): {kept}its run starts anew", file=sys.stderr)
+
+
+class Session:
+    """Keeps a session in a file; without a file nothing is kept.
+
+    Args:
+        state: the file.
+        identity: settings, seed and the like, by name: a file of another session is refused.
+        save_seconds: save at most this often; the last epoch always is saved, and so is one at which `advance` raises.
+    """
+
+    def __init__(
+        self,
+        state: Path | None,
+        identity: dict,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        save_seconds: float = 20.0,
+    ):
+        shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+        self.state, self.identity = state, {**identity, "network": shapes}
+        self.model, self.optimizer, self.save_seconds = model, optimizer, save_seconds
+        self.saved = monotonic()
+
+    def load(self) -> list[dict]:
+        """The rows so far; model and optimizer are put back to where they were.
+
+        Raises:
+            BadInput: the file is of a session with other settings.
+        """
+        content = None if self.state is None else read(self.state)
+        if content is None:
+            return []
+        if content["identity"] != self.identity:
+            differ = [name for name in self.identity if content["identity"].get(name) != self.identity[name]]
+            what = ", ".join(differ)
+            raise BadInput(f"{self.state} is a session with other settings ({what}): move it away to start anew")
+        self.model.load_state_dict(content["model"])
+        self.optimizer.load_state_dict(content["optimizer"])
+        return content["rows"]
+
+    def advance(self, rows: list[dict], advance: Callable[[], None], last: bool) -> None:
+        """After an epoch: call `advance`, which may raise to stop, and save when it is time to."""
+        keep = last or monotonic() - self.saved >= self.save_seconds
+        try:
+            advance()
+        except BaseException:
+            keep = True
+            raise
+        finally:
+            if keep and self.state is not None:
+                parts = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+                write({"identity": self.identity, **parts, "rows": rows}, self.state)
+                self.saved = monotonic()

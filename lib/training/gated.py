@@ -1,0 +1,330 @@
+"""Train a gated network through the three stages of paper 4: one loop, one optimizer, and k says what happens.
+
+    stage 1   k = infinity: an ordinary network learns (section 3.2)
+    stage 2   k = 7 to sparsify, 0.5 to expand: weights and gates learn together (sections 2 and 4)
+    stage 3   k = infinity: the architecture found is fixed and fine-tuned (section 3.3)
+
+Adam at rate 1e-3 for weights and phi (section 6). What Adam remembers of phi is forgotten between stages: its momentum
+would move gates that have no gradient any more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from lib.base import BadInput, Count
+from lib.data.folder import Images
+from lib.pruners import gates
+from lib.training.checkpoints import Session
+from lib.training.examples import AUGMENTS, Examples
+from lib.training.precision import autocast, check
+from lib.training.supervised import accuracy, seed_of
+
+
+@dataclass(frozen=True)
+class GatedTraining:
+    """These settings say how one session goes through all stages.
+
+    Attributes:
+        epochs: of the three stages; of the second at most, where `rest` or the end of an expansion shortens it.
+        lambdas: one a gated layer; the lambda of equation 1 is this over N, the number of training examples. In
+            practice gates pay for each weight they switch.
+        k: slope in stage 2.
+        batch: examples a step.
+        learning_rate: of Adam. The paper says "initial" and no more; `drops` are epochs after which it is divided by
+            ten (the authors' code: 400 of 500 for LeNet-5, 1,000 of 2,000 for the moons).
+        gate_speed: the rate of phi over that of the weights; 1 in the paper. phi moves by about its rate a step, so
+            where an epoch has few steps no gate would close in time.
+        estimator: of phi's gradient, a key of gates.ESTIMATORS.
+        expand: in stage 2 wake dormant units, one a layer, when the regularised loss on the validation split plateaus
+            and the layer has no redundant unit; else gates only learn.
+        validation: share of the training examples that is held out for that (expansion only).
+        patience, tolerance: when a loss plateaus, see gates.plateaus; counted anew after each expansion.
+        level: k phi of a woken unit.
+        rest: stage 2 ends when sizes have not changed for so many epochs, see gates.at_rest; 0: it takes its epochs.
+            It is not for an expansion, whose end section 4 states: the loss plateaus and no unit can be woken.
+        augment, precision: as in `supervised.Training`.
+    """
+
+    epochs: tuple[int, ...]
+    lambdas: tuple[float, ...]
+    k: float
+    batch: int
+    learning_rate: float = 1e-3
+    drops: tuple[Count, ...] = ()
+    gate_speed: float = 1.0
+    estimator: str = "arm"
+    expand: bool = False
+    validation: float = 0.1
+    patience: int = 5
+    tolerance: float = 0.01
+    level: float = 3.0
+    augment: str = "none"
+    precision: str = "float32"
+    rest: int = 0
+
+    def __post_init__(self):
+        if len(self.epochs) != 3 or min(self.epochs) < 0 or sum(self.epochs) < 1 or self.batch < 1:
+            raise BadInput(
+                f"gated training: epochs={self.epochs}, batch={self.batch}: expected three stages, at least 1"
+            )
+        gates.check_k(self.k)
+        if not all(map(math.isfinite, self.lambdas)):
+            raise BadInput(f"gated training: lambdas={self.lambdas} must be finite numbers, one a gated layer")
+        if not (0 < self.learning_rate < math.inf and 0 < self.gate_speed < math.inf):
+            given = f"learning_rate={self.learning_rate}, gate_speed={self.gate_speed}"
+            raise BadInput(f"gated training: {given} must both be above 0")
+        if self.estimator not in gates.ESTIMATORS:
+            known = ", ".join(gates.ESTIMATORS)
+            raise BadInput(f"gated training: estimator={self.estimator!r}: known are {known}")
+        if not 0 < self.validation < 1 or self.patience < 1 or not self.tolerance >= 0:
+            given = f"validation={self.validation}, patience={self.patience}, tolerance={self.tolerance}"
+            raise BadInput(f"gated training: {given}: expected a share between 0 and 1, at least 1, and at least 0")
+        if self.rest < 0 or (self.rest and self.expand):
+            given = f"rest={self.rest}, expand={self.expand}"
+            raise BadInput(f"gated training: {given}: expected a number of epochs, and 0 for an expansion")
+        if self.augment not in AUGMENTS:
+            raise BadInput(f"gated training: augment={self.augment!r}: known are {', '.join(AUGMENTS)}")
+        check(self.precision, "gated training")
+
+
+def train(
+    model: nn.Module,
+    examples: Examples,
+    settings: GatedTraining,
+    seed: int,
+    session: int = 0,
+    state: Path | None = None,
+    save_seconds: float = 20.0,
+    advance: Callable[[], None] = lambda: None,
+    every: int = 1,
+    taus: Sequence[float] = (),
+    shares: Sequence[float] = (),
+) -> list[dict]:
+    """Train a gated network in place; it is left in evaluation mode, ready for `gates.harden`.
+
+    All randomness of an epoch (order, augmentation, dropout, gates, woken units) is drawn from (seed, session, epoch).
+    A session that was stopped goes on with the same numbers, bit for bit on a CPU with the same number of threads.
+
+    Args:
+        model: from `gates.gated`, initialised for the settings' k.
+        state, save_seconds, advance: as in `supervised.train`.
+        every: the network is measured after epochs that are multiples of this, and after each stage's last.
+        taus: thresholds of equation 13 at which it is measured besides. Training does not ask for tau; an expansion
+            does, so it has the gates' own alone.
+        shares: shares of the weights at the start. In stage 2 the network is measured besides after the first epoch
+            that leaves it no more than such a share.
+
+    Returns:
+        One row an epoch: epoch (from 1), stage, k, regularised_loss (equation 8, mean over the epoch's batches as
+        drawn), validation_loss (regularised, None where it is not needed), woken (units woken after this epoch; none
+        after the stage's last, which would not train them with their gates), ended (stage 2 ends here, before its
+        epochs are over), open (in stage 2: the open gates of each layer), share (in stage 2, with `shares`: of the
+        weights at the start, those left), and
+        where the network was measured, before units were woken: accuracy (test, percent, gates by their test-time
+        rule), architecture, architecture_live, parameters, parameters_live, flops (see `gates.architecture` and
+        `sizes`), and with taus `at`: {tau: the same columns}.
+
+    Raises:
+        BadInput: lambdas that do not fit the gated layers, gates of another estimator, an expansion without dormant
+            units, a layer whose gates have all closed.
+        FloatingPointError: the loss is not finite.
+    """
+    examples.check(settings.augment)
+    rates = [value / len(examples.train_labels) for value in settings.lambdas]
+    _check(model, rates, settings, taus)
+    model.to(examples.mean.device)
+    if examples.images:
+        model.to(memory_format=torch.channels_last)
+    layers = gates.trace(model, examples.shape)
+    held = hold_out(examples, settings.validation, seed) if settings.expand else (examples, None)
+    # one fused call instead of dozens of small ones; what is fixed has no gradient and is left out
+    phis = [one.phi for one in gates.gates_of(model)]
+    weights = [
+        value for name, value in model.named_parameters() if value.requires_grad and not name.endswith("gates.phi")
+    ]
+    optimizer = torch.optim.Adam([{"params": weights}, {"params": phis}], settings.learning_rate, fused=True)
+    kinds = [f"{one.kind}, tau {one.tau}" for one in gates.gates_of(model)]
+    measured = partial(_measured, model, examples, layers, settings.precision, taus)
+    identity = asdict(settings) | {"seed": seed, "session": session, "every": every, "gates": kinds}
+    identity |= {"taus": list(taus)} if taus else {}
+    identity |= {"shares": list(shares)} if shares else {}
+    whole = gates.sizes(layers)["parameters"] if shares else None
+    keeper = Session(state, identity, model, optimizer, save_seconds)
+    rows = keeper.load()
+    for _ in rows:
+        advance()
+    progress = _Progress(settings.epochs)
+    for row in rows:
+        progress.add(row)
+    while stage := progress.stage():
+        epoch = len(rows)
+        k = settings.k if stage == 2 else gates.INFINITE
+        gates.set_k(model, k)
+        if not rows or rows[-1]["stage"] != stage:
+            for phi in phis:
+                optimizer.state.pop(phi, None)
+        for group, speed in zip(optimizer.param_groups, (1.0, settings.gate_speed), strict=True):
+            group["lr"] = speed * settings.learning_rate * 0.1 ** sum(epoch >= drop for drop in settings.drops)
+        settled = gates.settled(model)  # then phi has no gradient (equation 16), and there is nothing to draw
+        loss = _epoch(model, optimizer, held[0], settings, rates, settled, seed_of(seed, session, epoch))
+        if not math.isfinite(loss):
+            raise FloatingPointError(f"the loss is {loss} in epoch {epoch + 1}: training diverged; lower the rate")
+        last = progress.left[stage] == 1
+        row = {"epoch": epoch + 1, "stage": stage, "k": k, "regularised_loss": loss}
+        row |= {"validation_loss": None, "woken": 0, "ended": False, "open": None, "share": None}
+        passes = False
+        if stage == 2:
+            row["open"] = [int(one.is_open().sum()) for one in gates.gates_of(model)]
+            row["ended"] = bool(settings.rest) and gates.at_rest([*progress.open, row["open"]], settings.rest)
+            if shares:
+                row["share"] = gates.sizes(layers)["parameters"] / whole
+                passes = any(row["share"] <= share < progress.share for share in shares)
+        if due := last or row["ended"] or passes or row["epoch"] % every == 0:
+            row |= measured()
+        if settings.expand and stage == 2:
+            row["validation_loss"] = _validation_loss(model, held[1], settings, rates)
+            losses = [*progress.losses, row["validation_loss"]]
+            if not last and gates.plateaus(losses, settings.patience, settings.tolerance):
+                draw = torch.Generator().manual_seed(seed_of(seed, session, epoch, 2))
+                row["woken"] = len(gates.expand(layers, draw, settings.level))
+                row["ended"] = row["woken"] == 0
+                if row["ended"] and not due:
+                    row |= measured()
+        rows.append(row)
+        progress.add(row)
+        keeper.advance(rows, advance, last=progress.stage() == 0)
+    gates.set_k(model, rows[-1]["k"])
+    model.eval()
+    return rows
+
+
+def _measured(
+    model: nn.Module,
+    examples: Examples,
+    layers: dict[str, gates.Layer],
+    precision: str,
+    taus: Sequence[float] = (),
+) -> dict:
+    """The columns of a row that say how well the network does now, and how large it is."""
+    found = {"accuracy": accuracy(model, examples, precision), "architecture": gates.architecture(layers)}
+    found |= {"architecture_live": gates.architecture(layers, only_live=True), **gates.sizes(layers)}
+    at = {}
+    for tau in taus:
+        with gates.testing_at(gates.gates_of(model), tau):
+            at[tau] = _measured(model, examples, layers, precision)
+    return found | ({"at": at} if taus else {})
+
+
+class _Progress:
+    """Where a session is: epochs left in each stage, the validation losses since units were last woken, the open gates
+    after each epoch of stage 2, and the smallest share of the weights so far.
+    """
+
+    def __init__(self, epochs: tuple[int, ...]):
+        self.left = dict(enumerate(epochs, 1))
+        self.losses: list[float] = []
+        self.open: list[list[int]] = []
+        self.share = math.inf
+
+    def add(self, row: dict) -> None:
+        self.left[row["stage"]] = 0 if row["ended"] else self.left[row["stage"]] - 1
+        if row["woken"]:
+            self.losses = []
+        elif row["validation_loss"] is not None:
+            self.losses.append(row["validation_loss"])
+        if row["open"] is not None:
+            self.open.append(row["open"])
+        if row["share"] is not None:
+            self.share = min(self.share, row["share"])
+
+    def stage(self) -> int:
+        """The stage of the next epoch, 0 when all are done."""
+        return next((stage for stage, count in self.left.items() if count), 0)
+
+
+def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:
+    """Split the examples: without a random share of the training set, and with that share in place of the test set."""
+    if isinstance(examples.train_inputs, Images):
+        raise BadInput("a validation split of image files is not supported: load them as arrays")
+    count = len(examples.train_labels)
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed_of(seed, 0, 0, 3)))
+    order = order.to(examples.train_labels.device)
+    if not 0 < (number := round(share * count)) < count:
+        raise BadInput(f"validation={share} of {count} training examples leaves one part empty")
+    inputs, labels = examples.train_inputs, examples.train_labels
+    out, rest = order[:number], order[number:]
+    left = replace(examples, train_inputs=inputs[rest], train_labels=labels[rest])
+    return left, replace(left, test_inputs=inputs[out], test_labels=labels[out])
+
+
+def _check(model: nn.Module, rates: list[float], settings: GatedTraining, taus: Sequence[float]) -> None:
+    gates.penalty(model, rates)
+    found = gates.gates_of(model)
+    binary = [gates.KINDS[one.kind].binary for one in found]
+    if not all(fits is (settings.estimator != "hard_concrete") for fits in binary):
+        kinds = ", ".join(sorted({one.kind for one in found}))
+        raise BadInput(f"gated training: estimator={settings.estimator!r} does not fit gates of kind {kinds}")
+    if settings.expand and any(bool(one.awake.all()) for one in found):
+        raise BadInput(
+            "gated training: an expansion needs dormant units in every gated layer: start with fewer open ones"
+        )
+    if odd := [tau for tau in taus if not 0 <= tau < 1]:
+        raise BadInput(f"gated training: taus={list(taus)}: {odd[0]} is not in [0, 1)")
+    if settings.expand and {*taus} - {one.tau for one in found}:
+        raise BadInput(
+            f"gated training: taus={list(taus)}: an expansion asks for tau, measure it at the gates' own alone"
+        )
+
+
+def _epoch(
+    model: nn.Module,
+    optimizer: torch.optim.Adam,
+    examples: Examples,
+    settings: GatedTraining,
+    rates: list[float],
+    settled: bool,
+    seed: int,
+) -> float:
+    """One pass over the training data; the mean regularised loss."""
+    model.train()
+    for generator in gates.generators(examples.mean.device):  # dropout, where a model has it
+        generator.manual_seed(seed)  # torch.manual_seed takes a millisecond, as long as an epoch of the moons
+    draw, gates_draw = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(seed_of(seed, 1))
+    order = torch.randperm(len(examples.train_labels), generator=draw).to(examples.train_labels.device)
+    total = torch.zeros((), device=order.device)
+    estimate = gates.plain if settled else gates.ESTIMATORS[settings.estimator]
+    cost = gates.penalty(model, rates).detach()
+    for inputs, labels in examples.train_batches(order.split(settings.batch), settings.augment, draw):
+
+        def loss(network: nn.Module, inputs=inputs, labels=labels) -> torch.Tensor:
+            with autocast(order.device, settings.precision):
+                return F.cross_entropy(network(inputs), labels)
+
+        optimizer.zero_grad(set_to_none=True)
+        value = estimate(model, loss, gates_draw)
+        if not settled:
+            cost = gates.penalty(model, rates)
+            cost.backward()
+        optimizer.step()
+        total += (value + cost).detach() * len(labels)
+    return float(total) / len(order)
+
+
+@torch.no_grad()
+def _validation_loss(model: nn.Module, held: Examples, settings: GatedTraining, rates: list[float]) -> float:
+    """Equation 8 on the held-out examples, with the gates' test-time values in place of the expectation."""
+    model.eval()
+    total = 0.0
+    with autocast(held.mean.device, settings.precision):
+        for inputs, labels in held.test_batches(1000):
+            total += float(F.cross_entropy(model(inputs), labels, reduction="sum"))
+    return total / len(held.test_labels) + float(gates.penalty(model, rates))

@@ -1,0 +1,166 @@
+"""What README and results/claims.md say of the claims: computed, and never out of step without being caught."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from lib.base import BadInput
+from lib.companion.claims import readme
+from lib.companion.claims.judge import COLUMNS
+from lib.companion.results import write_csv
+
+ROW = {
+    "id": "c",
+    "paper": 2,
+    "where": "table 2",
+    "says": "it works",
+    "printed": "44 %",
+    "measured": 1.234,
+    "low": -0.5,
+    "high": 3,
+    "seeds": 5,
+    "cells": 1,
+    "data": "digits (stand-in)",
+    "verdict": "undecided",
+    "needs": "about 9 seeds would decide",
+    "why": "digits/a: 1.234",
+    "scale": "quick",
+    "kind": "relation",
+    "criterion": "at least 0",
+    "note": "",
+    "runs": "rl.csv 0123",
+}
+NOT_RUN = dict.fromkeys(("measured", "low", "high", "seeds", "cells", "data", "needs", "scale"), "") | {
+    "verdict": "not run",
+    "why": "why",
+    "criterion": "",
+}
+CELL = {"id": "c", "cell": "digits/a", "measured": 1.234, "low": -0.5, "high": 3, "seeds": 5, "verdict": "undecided"}
+TEXT = "# Title\n\n" + "".join(f"{readme.begin(p)}\n{readme.end(p)}\n\n" for p in readme.PARTS) + "After.\n"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> tuple[Path, Path, Path]:
+    """A README with empty parts, results with one claim that has a verdict, and a sentence about it."""
+    page, template = tmp_path / "README.md", tmp_path / "found.md"
+    page.write_text(TEXT)
+    template.write_text("It gains {c: undecided} points.\n")
+    write_csv(pd.DataFrame([ROW, ROW | NOT_RUN | {"id": "d"}]), tmp_path / "claims.csv")
+    write_csv(pd.DataFrame([CELL]), tmp_path / "quick" / "cells.csv")
+    return page, tmp_path, template
+
+
+def line(**change) -> str:
+    return readme.table(pd.DataFrame([ROW | change])).splitlines()[2]
+
+
+def test_a_claim_is_a_line_with_its_verdict_interval_scale_and_what_would_decide_it():
+    start = "| it works (table 2; `c`) | 44 % | 1.23 [-0.50, 3.00], 5 seeds; about 9 seeds would decide |"
+    assert line() == f"{start} at least 0 | **undecided** | quick, digits (stand-in) |"
+    assert line(note="seen before") == f"{start} at least 0 (seen before) | **undecided** | quick, digits (stand-in) |"
+
+
+def test_of_several_cells_each_is_shown_with_its_verdict():
+    two = line(cells=2, why="a: 1 [0, 2], 5 seeds, reproduced; b: -1 [-2, 0], 5 seeds, differs", verdict="partly")
+    assert "| a: 1 [0, 2], 5 seeds, reproduced<br>b: -1 [-2, 0], 5 seeds, differs |" in two
+    assert "1.23" not in two  # the worst does not stand for all
+
+
+def test_what_is_exact_has_no_interval_and_neither_has_one_seed():
+    exact = line(measured=43.75, seeds=0, data="", verdict="reproduced", needs="")
+    assert "| 43.75 | at least 0 | **reproduced** | quick |" in exact
+    single = line(low=float("-inf"), high=float("inf"), seeds=1, needs="")
+    assert "| 1.23 (one seed: no interval) |" in single
+
+
+def test_what_was_not_run_shows_the_reason_and_no_numbers():
+    assert line(**NOT_RUN) == "| it works (table 2; `c`) | 44 % |  |  | not run: why |  |"
+
+
+def test_a_bar_in_a_text_does_not_split_its_cell():
+    assert r"a \| b" in line(says="a | b")
+
+
+def test_writing_changes_only_what_is_between_the_markers(place: tuple[Path, Path, Path]):
+    readme.write(*place)
+    text = place[0].read_text()
+    first, rest = text.split(readme.begin("found"))
+    between, rest = rest.split(readme.end("found"))
+    assert (first, between) == ("# Title\n\n", "\n\nIt gains 1.23 [-0.5, 3] points.\n\n")
+    assert text.endswith(f"{readme.end('counts')}\n\nAfter.\n")
+    lines = rest.split(readme.begin("counts"))[1].split(readme.end("counts"))[0].strip().splitlines()
+    assert lines[0] == "| paper | claims | reproduced | partly | undecided | differs | moot | not run |"
+    assert lines[2:] == ["| 2 | measured | 0 | 0 | 1 | 0 | 0 | 1 |"]
+    assert "it works" not in text  # claims stand on their own page
+    assert line() in (place[1] / "claims.md").read_text().splitlines()
+
+
+def test_each_paper_has_a_table_of_its_own():
+    one = {"paper": 1, "verdict": "partly", "kind": "number"}
+    claims = pd.DataFrame([ROW, ROW | one | {"kind": "control"}, ROW | one | {"verdict": "moot"}, ROW | one])
+    text = readme.page(claims)
+    lines = "| 1 | measured | 0 | 1 | 0 | 0 | 1 | 0 |\n| 1 | our controls | 0 | 1 | 0 | 0 | 0 | 0 |\n"
+    assert lines + "| 2 | measured | 0 | 0 | 1 | 0 | 0 | 0 |\n" in text
+    before, first, second = text.split("\n## Paper ")
+    assert (first.count("| it works"), second.count("| it works"), before.count("it works")) == (3, 1, 0)
+
+
+def test_a_sentence_rests_on_the_verdicts_that_it_names():
+    claims, cells = pd.DataFrame([ROW]), pd.DataFrame([CELL])
+    assert readme.found("{c: undecided}", claims, cells) == "1.23 [-0.5, 3]"
+    assert readme.found("{c: undecided}", claims, pd.DataFrame([CELL, CELL | {"measured": -4}])) == "-4 to 1.23"
+    with pytest.raises(BadInput, match="rests on c being 'differs'; it is 'undecided' now: write the sentence anew"):
+        readme.found("{c: differs}", claims, cells)
+    with pytest.raises(BadInput, match="names claim d, which there is none of"):
+        readme.found("{d: differs}", claims, cells)
+
+
+def test_check_passes_only_when_both_pages_are_in_step(place: tuple[Path, Path, Path]):
+    page, results, _ = place
+    with pytest.raises(BadInput, match=r"README\.md is out of step.*python -m lib\.claims"):
+        readme.check(*place)
+    readme.write(*place)
+    readme.check(*place)
+    for path, word, other in ((page, "| 1 |", "| 2 |"), (results / "claims.md", "**undecided**", "**reproduced**")):
+        path.write_text(path.read_text().replace(word, other))  # by hand
+        with pytest.raises(BadInput, match=f"{path.name} is out of step"):
+            readme.check(*place)
+        readme.write(*place)
+        readme.check(*place)
+    write_csv(pd.DataFrame([ROW | {"says": "it works well"}]), results / "claims.csv")  # new results
+    with pytest.raises(BadInput, match="out of step"):
+        readme.check(*place)
+
+
+def test_checking_and_writing_twice_leave_the_files_alone(place: tuple[Path, Path, Path]):
+    page, results, _ = place
+    readme.write(*place)
+    written = [path.stat().st_mtime_ns for path in (page, results / "claims.md")]
+    readme.write(*place)
+    readme.check(*place)
+    assert [path.stat().st_mtime_ns for path in (page, results / "claims.md")] == written
+
+
+@pytest.mark.parametrize(
+    "text", ["", TEXT.replace(readme.begin("found"), ""), TEXT.replace(readme.end("counts"), ""), TEXT + TEXT]
+)
+def test_a_readme_without_its_markers_in_order_is_refused(place: tuple[Path, Path, Path], text: str):
+    place[0].write_text(text)
+    for action in (readme.write, readme.check):
+        with pytest.raises(BadInput, match=r"README\.md must hold the line"):
+            action(*place)
+    assert place[0].read_text() == text
+
+
+def test_a_readme_or_verdicts_that_are_not_there_are_refused(place: tuple[Path, Path, Path], tmp_path: Path):
+    page, results, template = place
+    with pytest.raises(BadInput, match=r"nowhere\.md does not exist"):
+        readme.check(tmp_path / "nowhere.md", results, template)
+    (results / "claims.csv").unlink()
+    with pytest.raises(BadInput, match=r"claims\.csv is absent"):
+        readme.check(page, results, template)
+
+
+def test_every_column_the_tables_use_is_one_that_claims_writes():
+    assert set(ROW) == {*COLUMNS, "scale", "kind", "criterion", "note"}

@@ -1,0 +1,106 @@
+"""Which of a claim's verdicts counts: that on the paper's own data, else that of the largest scale."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from lib.base import BadInput
+from lib.companion.claims.judge import COLUMNS
+from lib.companion.claims.scorecard import largest
+from lib.companion.results import write_csv
+
+
+def scored(folder: Path, scale: str, **verdicts: str) -> None:
+    rows = [
+        dict.fromkeys(COLUMNS, "") | {"id": name, "paper": 9 - i, "verdict": v}
+        for i, (name, v) in enumerate(verdicts.items())
+    ]
+    write_csv(pd.DataFrame(rows), folder / scale / "claims.csv")
+
+
+def test_each_claim_shows_the_largest_scale_that_has_a_verdict(tmp_path: Path):
+    scored(tmp_path, "quick", a="reproduced", b="reproduced", c="not run", d="not run")
+    scored(tmp_path, "real", a="differs", b="not run", c="undecided", d="not run")
+    found = largest(tmp_path)
+    assert found.id.tolist() == ["d", "c", "b", "a"]  # by paper
+    rows = {row["id"]: (row["verdict"], row["scale"]) for row in found.to_dict("records")}
+    assert rows == {
+        "a": ("differs", "real"),  # whatever it says
+        "b": ("reproduced", "quick"),
+        "c": ("undecided", "real"),
+        "d": ("not run", ""),
+    }
+
+
+def test_a_claim_that_no_scale_ran_shows_what_the_largest_scale_with_runs_lacks(tmp_path: Path):
+    reasons = {
+        "quick": {
+            "a": "needs coco, the quick scale has digits",
+            "b": "needs coco",
+            "c": "no runs of b at the quick scale",
+        },
+        "real": {
+            "a": "needs coco, the real scale has mnist",
+            "b": "no runs of a at the real scale",
+            "c": "needs a GPU",
+        },
+    }
+    for scale, whys in reasons.items():
+        rows = [
+            dict.fromkeys(COLUMNS, "") | {"id": name, "paper": 1, "verdict": "not run", "why": why}
+            for name, why in whys.items()
+        ]
+        write_csv(pd.DataFrame(rows), tmp_path / scale / "claims.csv")
+    assert largest(tmp_path).why.tolist() == [reasons["real"]["a"], reasons["quick"]["b"], reasons["real"]["c"]]
+
+
+def test_a_verdict_on_one_seed_never_replaces_one_on_several(tmp_path: Path):
+    for scale, seeds, verdict in (("quick", 5, "reproduced"), ("real", 1, "undecided")):
+        row = dict.fromkeys(COLUMNS, "") | {"id": "a", "paper": 1, "seeds": seeds, "verdict": verdict}
+        row |= {
+            "measured": seeds / 4,
+            "why": f"{seeds / 4} alone",
+            "data": "mnist: a",
+            "note": "a stand-in" if scale == "quick" else "",
+        }
+        write_csv(
+            pd.DataFrame([row, row | {"id": "b"} | ({"verdict": "not run"} if scale == "quick" else {})]),
+            tmp_path / scale / "claims.csv",
+        )
+    found = largest(tmp_path).to_dict("records")
+    rows = {row["id"]: [row[name] for name in ("verdict", "scale", "note")] for row in found}
+    assert rows == {
+        "a": ["reproduced", "quick", "a stand-in; put aside: 0.25 alone, with mnist: a at the real scale"],
+        "b": ["undecided", "real", ""],
+    }
+
+
+def test_of_two_verdicts_on_one_seed_the_larger_scale_counts(tmp_path: Path):
+    for scale, verdict in (("quick", "reproduced"), ("real", "undecided")):
+        row = dict.fromkeys(COLUMNS, "") | {"id": "a", "paper": 1, "seeds": 1, "verdict": verdict}
+        write_csv(pd.DataFrame([row]), tmp_path / scale / "claims.csv")
+    assert largest(tmp_path).iloc[0].verdict == "undecided"
+
+
+def test_without_verdicts_at_any_scale_there_is_a_line_that_says_how_to_get_them(tmp_path: Path):
+    with pytest.raises(BadInput, match=r"no scale has verdicts yet; python -m lib\.claims"):
+        largest(tmp_path)
+
+
+def test_the_papers_own_data_go_before_a_stand_in_at_any_scale_with_any_number_of_seeds(tmp_path: Path):
+    def put(scale: str, data: str, seeds: int, verdict: str) -> None:
+        row = dict.fromkeys(COLUMNS, "") | {"id": "a", "paper": 1, "seeds": seeds, "verdict": verdict}
+        row |= {"why": f"{verdict} by {seeds}", "data": data}
+        write_csv(pd.DataFrame([row]), tmp_path / scale / "claims.csv")
+
+    put("quick", "digits (stand-in): a", 5, "reproduced")
+    put("real", "mnist: b", 1, "undecided")
+    row = largest(tmp_path).iloc[0]
+    assert (row.verdict, row.scale) == ("undecided", "real")
+    assert row.note == "put aside: reproduced by 5, with digits (stand-in): a at the quick scale"
+    put("quick", "mnist: b", 1, "differs")
+    put("real", "cifar10 (stand-in): a; svhn (stand-in): a", 9, "reproduced")
+    assert largest(tmp_path).verdict.tolist() == ["differs"]
+    put("real", "cifar10 (stand-in): a; mnist: a", 9, "reproduced")  # at least in part
+    assert largest(tmp_path).verdict.tolist() == ["reproduced"]

@@ -1,0 +1,235 @@
+"""What an earlier sweep has computed is taken over: from several files, from renamed settings, from fewer columns."""
+
+import hashlib
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pandas as pd
+import pytest
+import yaml
+
+from lib import base
+from lib.base import BadInput
+from lib.companion.sweep import program as sweep
+from lib.companion.sweep import provenance
+from lib.companion.sweep.grid import grid, key
+
+ALL = [(name, step) for name in "dbac" for step in range(3)]
+OTHER = "f" * 64
+
+
+def file(toys, folder: str, names: str, source: str = OTHER, form=lambda configuration: configuration) -> Path:
+    """A CSV with these configurations and its provenance, as other sources would have written it."""
+    csv = toys.folder / folder / "toy.csv"
+    csv.parent.mkdir(parents=True)
+    head, *lines = toys.TABLE.splitlines()
+    csv.write_text("\n".join([head, *(line for line in lines if line[0] in names)]) + "\n")
+    work = grid("toy", "real", toys.toy.params)
+    finished = [key(form(one), source) for one in work.configurations.values() if one["name"] in names]
+    part = {"commit": f"of {folder}", "source_hash": source, "device": "another", "seconds": 60, "finished": finished}
+    describe(csv, part)
+    return csv
+
+
+def describe(csv: Path, *parts: dict) -> None:
+    about = {"sha256": hashlib.sha256(csv.read_bytes()).hexdigest(), "parts": list(parts)}
+    provenance.beside(csv).write_text(yaml.safe_dump(about))
+
+
+def parts(csv: Path) -> list[dict]:
+    return yaml.safe_load(provenance.beside(csv).read_text())["parts"]
+
+
+def module() -> ModuleType:
+    return sys.modules["lib.experiments.toy"]
+
+
+def test_several_files_are_taken_together_and_their_parts_stay_apart(toys):
+    one, two = file(toys, "one", "db"), file(toys, "two", "ba")
+    words = ["--resume-from", str(one), str(two), "--other-sources"]
+    assert toys(*words, scale="real") == 0
+    assert {name for name, _ in toys.toy.steps} == {"c"}
+    assert toys.csv("real").read_text() == toys.TABLE
+    first, second, own = parts(toys.csv("real"))
+    assert [first["commit"], second["commit"]] == ["of one", "of two"]
+    assert [len(part["finished"]) for part in (first, second, own)] == [2, 1, 1]  # b is taken once
+    assert (first["seconds"], second["seconds"]) == (60, 30)
+
+
+def test_a_real_sweep_takes_by_itself_what_its_csv_has_and_trains_what_is_missing(toys):
+    assert file(toys, "results/real/runs", "dbc") == toys.csv("real")
+    assert toys(scale="real") == 0
+    assert {name for name, _ in toys.toy.steps} == {"a"}
+    assert toys.csv("real").read_text() == toys.TABLE
+    before = provenance.beside(toys.csv("real")).read_bytes()
+    assert toys(scale="real") == 0
+    assert toys.toy.steps == []
+    assert toys.csv("real").read_text() == toys.TABLE
+    assert provenance.beside(toys.csv("real")).read_bytes() == before
+    assert toys("--again", scale="real") == 0
+    assert toys.toy.steps == ALL
+    assert len(parts(toys.csv("real"))) == 1
+
+
+def test_a_quick_sweep_takes_nothing(toys):
+    toys()
+    toys()
+    assert toys.toy.steps == ALL
+
+
+@pytest.mark.parametrize("scale", ["quick", "real"])
+def test_a_finished_csv_is_not_shortened(toys, clock: SimpleNamespace, scale: str):
+    toys(scale=scale)
+    toys.toy.before = toys.over_at(clock, ("b", 0))
+    assert toys("--budget", "25m", *(["--again"] if scale == "real" else []), scale=scale) == 2
+    assert toys.err.endswith("has 4 configurations and stays as it is: 1 are finished now, which are kept; "
+                             "the same command goes on")  # fmt: skip
+    assert toys.csv(scale).read_text() == toys.TABLE
+    assert len(list(toys.store(scale).glob("*.json"))) == 1
+
+
+def test_fewer_settings_do_not_shorten_a_real_csv_unaware(toys):
+    toys(scale="real")
+    toys.toy.params.write_text("real: {toy: {names: [a, b]}}")
+    assert toys(scale="real") == 2
+    assert "has 4 configurations and stays as it is: 2 are finished now" in toys.err
+    assert toys.csv("real").read_text() == toys.TABLE
+    assert toys("--again", scale="real") == 0
+    assert set(pd.read_csv(toys.csv("real")).name) == {"a", "b"}
+
+
+def test_a_renamed_setting_is_known_by_its_alias(toys):
+    csv = file(toys, "away", "db", form=lambda one: {"label": one["name"], "steps": one["steps"]})
+    words = ["--resume-from", str(csv), "--other-sources"]
+    assert toys(*words, scale="real") == 0
+    assert toys.toy.steps == ALL  # nobody said what it was called
+    toys.csv("real").unlink()
+    module().aliases = lambda one: [{"other": 1}, {"label": one["name"], "steps": one["steps"]}]
+    assert toys(*words, scale="real") == 0
+    assert {name for name, _ in toys.toy.steps} == {"a", "c"}
+    assert toys.csv("real").read_text() == toys.TABLE
+
+
+def test_a_column_that_an_old_csv_lacks_is_added_by_upgrade(toys):
+    csv = file(toys, "away", "dbac")
+    pd.read_csv(csv).rename(columns={"value": "sum"}).to_csv(csv, index=False)
+    describe(csv, *parts(csv))
+    words = ["--resume-from", str(csv), "--other-sources"]
+    assert toys(*words, scale="real") == 2
+    assert toys.err.endswith("toy.csv has no column 'value'; expected name, step, value")
+    module().upgrade = lambda rows: rows.assign(value=rows["sum"])
+    assert toys(*words, scale="real") == 0
+    assert toys.toy.steps == []
+    assert toys.csv("real").read_text() == toys.TABLE
+
+
+def rows_lost(csv: Path) -> None:
+    csv.write_text("".join(line for line in csv.open() if not line.startswith("b")))
+
+
+def swapped(csv: Path) -> None:
+    csv.write_text(csv.read_text().replace("b,", "z,"))
+
+
+DAMAGES = {
+    "a configuration lost": (rows_lost, {}, "it has 1 configurations, toy.provenance.yaml names 2"),
+    "another in its place": (swapped, {}, "it has no rows of name b, which its provenance names"),
+    "a row lost": (lambda csv: csv.write_text(csv.read_text().replace("b,2,2\n", "")), {"rows": 6}, "it has 5 rows"),
+    "empty": (lambda csv: csv.write_text(""), {}, "toy.csv is no table: No columns to parse from file"),
+    "binary": (lambda csv: csv.write_bytes(b"\xff\xfe\x00\x9f" * 9), {}, "toy.csv is no table"),
+    "ragged": (lambda csv: csv.write_text(csv.read_text() + "b,9,9,9,9\n"), {}, "toy.csv is no table"),
+    "no name": (lambda csv: csv.write_text(csv.read_text().replace("b,2", ",2")), {}, "toy.csv has a row without name"),
+    "no list": (None, {"finished": 5}, "toy.provenance.yaml is damaged: finished is 5"),
+    "no text": (None, {"source_hash": 7}, "toy.provenance.yaml is damaged: source_hash is 7"),
+    "no keys": (None, {"finished": [1, 2]}, "toy.provenance.yaml is damaged: a part's finished are no keys"),
+    "no number": (None, {"seconds": "x"}, "toy.provenance.yaml is damaged: seconds is 'x'"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_refused_in_one_line_even_where_its_checksum_was_mended(toys, damage: str):
+    spoil, change, line = DAMAGES[damage]
+    csv = file(toys, "away", "db")
+    (part,) = parts(csv)
+    if spoil:
+        spoil(csv)
+    describe(csv, part | change)
+    if "rows" in change:
+        about = yaml.safe_load(provenance.beside(csv).read_text())
+        provenance.beside(csv).write_text(yaml.safe_dump(about | change))
+    assert toys("--resume-from", str(csv), "--other-sources", scale="real") == 2
+    assert toys.err.startswith(f"lib.sweep: cannot go on from {csv}: ")
+    assert line in toys.err
+    assert "\n" not in toys.err
+    assert toys.toy.steps == []
+
+
+def test_two_sweeps_do_not_share_a_store(toys):
+    with base.locked(toys.store(), "a sweep of toy"):
+        assert toys() == 2
+        assert toys.err.startswith(f"lib.sweep: a sweep of toy is at work in {toys.store()} already: wait for its end")
+        assert toys.toy.steps == []
+    assert toys() == 0
+
+
+def test_a_lock_goes_with_its_block_whatever_ends_it(tmp_path: Path):
+    def broken() -> None:
+        with base.locked(tmp_path / "x", "one"):
+            with pytest.raises(BadInput, match=r"two is at work in .*x already"), base.locked(tmp_path / "x", "two"):
+                pass
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        broken()
+    with base.locked(tmp_path / "x", "three"):
+        assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("place", ["results", "store"])
+def test_a_place_that_takes_no_files_is_refused_before_anything_is_trained(toys, place: str):
+    (toys.folder / place).write_text("in the way")
+    assert toys() == 2
+    assert "cannot be written to: " in toys.err
+    assert "\n" not in toys.err
+    assert toys.toy.steps == []
+
+
+IN_THE_STORE = {
+    "an entry that is a folder": lambda path: (path.unlink(), path.mkdir()),
+    "an entry over another": lambda path: path.write_bytes(max(path.parent.glob("*.json")).read_bytes()),
+}
+
+
+@pytest.mark.parametrize("damage", IN_THE_STORE)
+def test_an_entry_that_is_none_is_set_aside_and_computed_again(toys, damage: str):
+    toys.toy.before = toys.fail_at("c")
+    toys()
+    IN_THE_STORE[damage](min(toys.store().glob("*.json")))
+    toys.toy.before = lambda name, step: None
+    assert toys() == 0
+    assert "is damaged (" in toys.err
+    assert len(toys.toy.steps) == 3 + 2  # one of three, and c from where it failed
+    assert toys.csv().read_text() == toys.TABLE
+
+
+@pytest.mark.parametrize("told", ["x", "", "nan", "-5", "inf"])
+def test_damaged_seconds_of_a_stopped_session_count_as_none(tmp_path: Path, told: str):
+    (tmp_path / "seconds").write_text(told)
+    assert sweep.seconds_before(tmp_path / "seconds") == 0.0
+    (tmp_path / "seconds").write_text("2.5")
+    assert sweep.seconds_before(tmp_path / "seconds") == 2.5
+    assert sweep.seconds_before(tmp_path / "none") == 0.0
+
+
+def test_a_file_in_the_place_of_checkpoints_is_set_aside(toys):
+    toys.toy.before = toys.fail_at("c")
+    toys()
+    (folder,) = [path for path in toys.store().iterdir() if path.is_dir()]
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+    folder.write_text("no folder")
+    toys.toy.before = lambda name, step: None
+    assert toys() == 0
+    assert toys.csv().read_text() == toys.TABLE

@@ -1,0 +1,81 @@
+"""The comparison with the committed tables sees what differs."""
+
+import subprocess
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from lib.companion.compare import SHOWN, Difference, against_commit, details, difference, main, summary
+
+OLD = pd.DataFrame({"name": ["a", "b"], "value": [1.0, 2.0], "count": [3, 4]})
+
+
+def test_equal_tables_do_not_differ():
+    assert difference(OLD.copy(), OLD) == Difference(0.0)
+
+
+def test_the_largest_difference_of_a_number_is_found_with_its_column():
+    assert difference(OLD.assign(value=[1.0, 2.25], count=[3, 5]), OLD) == Difference(1.0, "count")
+
+
+def test_other_words_rows_or_columns_are_said():
+    assert "words differ in column name" in difference(OLD.assign(name=["a", "c"]), OLD).shape
+    yes = OLD.assign(value=[True, False])
+    assert "words differ in column value" in difference(yes.assign(value=[True, True]), yes).shape
+    assert difference(yes.copy(), yes) == Difference(0.0)
+    assert "1 rows, committed 2" in difference(OLD.head(1), OLD).shape
+    assert "columns" in difference(OLD.drop(columns="count"), OLD).shape
+    assert difference(OLD.assign(value=[1.0, None]), OLD).shape == "value: a number on one side only"
+
+
+def test_the_working_tree_is_compared_with_the_commit(tree: Path):
+    path = tree / "results" / "quick" / "runs" / "two_four_workflow.csv"
+    table = pd.read_csv(path)
+    table.loc[0, "accuracy"] += 7
+    table.to_csv(path, index=False)
+    found = against_commit("quick", tree)
+    changed = {name: d for name, d in found.items() if d.numbers}
+    assert set(changed) == {"results/quick/runs/two_four_workflow.csv"}
+    assert changed.popitem()[1].where == "accuracy"
+    path.rename(path.with_suffix(".txt"))
+    gone = against_commit("quick", tree)["results/quick/runs/two_four_workflow.csv"]
+    assert gone.shape == "committed, but not there any more"
+    path.with_suffix(".txt").rename(path)
+    subprocess.run(["git", "rm", "-q", "--cached", str(path)], cwd=tree, check=True)
+    subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "t"], cwd=tree, check=True)
+    assert against_commit("quick", tree)["results/quick/runs/two_four_workflow.csv"].shape == "not committed yet"
+
+
+def test_the_summary_has_at_most_ten_lines_and_names_changed_verdicts_by_their_sentence(tree: Path):
+    path, runs = tree / "results" / "quick" / "claims.csv", tree / "results" / "quick" / "runs" / "npn_moons.csv"
+    quiet = summary("quick", against_commit("quick", tree), tree)
+    assert quiet[1].endswith("verdicts are as committed, 0 are not")
+    assert "largest difference of a number from the committed one: 0" in quiet
+    table, rows = pd.read_csv(path), pd.read_csv(runs)
+    was = table.verdict.copy()
+    table["verdict"] = ["differs" if verdict == "reproduced" else verdict for verdict in was]
+    table.to_csv(path, index=False)
+    rows.assign(accuracy=rows.accuracy + 3).to_csv(runs, index=False)
+    lines = summary("quick", against_commit("quick", tree), tree)
+    changed = table[was == "reproduced"]
+    assert len(lines) <= 10
+    assert lines[0].startswith(f"{len(table)} claims at the quick scale: ")
+    assert lines[1] == f"{len(table) - len(changed)} verdicts are as committed, {len(changed)} are not"
+    assert lines[2] == f"  {changed.says.iloc[0]}: reproduced -> differs"
+    assert lines[2 + SHOWN] == f"  and {len(changed) - SHOWN} more"
+    assert (
+        "largest difference of a number from the committed one: 3 (accuracy, results/quick/runs/npn_moons.csv)" in lines
+    )
+
+
+def test_the_details_have_a_line_for_each_table_that_differs():
+    found = {"a.csv": Difference(0.0), "b.csv": Difference(2.5, "x"), "c.csv": Difference(float("inf"), shape="gone")}
+    assert details(found) == ["b.csv: up to 2.5 in x", "c.csv: gone"]
+    assert details({"a.csv": Difference(0.0)}) == ["all 1 tables are as committed"]
+
+
+def test_a_scale_without_tables_is_refused_in_one_line(capsys: pytest.CaptureFixture):
+    with pytest.raises(SystemExit) as stop:
+        main(["--scale", "quik"])
+    assert (stop.value.code, capsys.readouterr().err) == (2, "lib.compare: there are no tables under results/quik\n")

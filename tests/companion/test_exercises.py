@@ -1,0 +1,311 @@
+"""Worked solutions of every exercise, and wrong answers that must not pass."""
+
+import importlib
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from lib import base
+from lib.base import BadInput
+from lib.companion.exercises import checkers, start_here
+from lib.exercises import check, hint
+
+MODULES = (
+    start_here,
+    *(
+        importlib.import_module(f"lib.papers.{path.parent.name}.exercises")
+        for path in base.PAPERS.glob("*/exercises.py")
+    ),
+)
+MODULE = {exercise: module for module in MODULES for exercise in module.EXERCISES}
+
+
+def kept(weights, sparsity):
+    order = sorted(range(len(weights)), key=lambda i: abs(weights[i]))
+    removed = set(order[: round(sparsity * len(weights))])
+    return [i not in removed for i in range(len(weights))]
+
+
+def one_of_two(row):
+    pairs = [row[i : i + 2] for i in range(0, len(row), 2)]
+    return [keep for a, b in pairs for keep in ((True, False) if abs(a) >= abs(b) else (False, True))]
+
+
+def judge(differences, margin):
+    n = len(differences)
+    half = stats.t.ppf(0.975, n - 1) * np.std(differences, ddof=1) / math.sqrt(n)
+    low, high = np.mean(differences) - half, np.mean(differences) + half
+    return "reproduced" if low >= -margin else "differs" if high < -margin else "undecided"
+
+
+def magnitude_kept(rows):
+    return sum(sum(sorted(map(abs, row[i : i + 4]))[2:]) for row in rows for i in range(0, len(row), 4))
+
+
+def bound_of(block, n, rows, columns):
+    excess = [max(0, block[i][j] - rows[i] - columns[j]) for i in range(len(rows)) for j in range(len(columns))]
+    return n * (sum(rows) + sum(columns)) + sum(excess)
+
+
+def circulant_block(c):
+    return [[c[(i - j) % len(c)] for j in range(len(c))] for i in range(len(c))]
+
+
+def sparsities(rewards):
+    highest, pruned, found = 0, 0, []
+    for reward in rewards:
+        if reward > highest:
+            highest, pruned = reward, pruned + 5
+        found.append(pruned)
+    return found
+
+
+def average_ratio(sparsities, block, shift):
+    return np.mean([1 - (1 - s) / block if s < shift else s for s in sparsities])
+
+
+def errors(scores, same, threshold):
+    ones = [score for score, one in zip(scores, same, strict=True) if one]
+    twos = [score for score, one in zip(scores, same, strict=True) if not one]
+    return sum(s < threshold for s in ones) / len(ones), sum(s >= threshold for s in twos) / len(twos)
+
+
+def soft_cross_entropy(student, teacher):
+    return round(-sum(q * math.log(p) for p, q in zip(student, teacher, strict=True)), 4)
+
+
+def may_wake(awake, open_now):
+    pairs = list(zip(awake, open_now, strict=True))
+    return (False, False) in pairs and (True, False) not in pairs
+
+
+def arm_of_a_table(losses, pi, u):
+    one = losses[u[0] > 1 - pi[0]][u[1] > 1 - pi[1]]
+    other = losses[u[0] < pi[0]][u[1] < pi[1]]
+    return [(one - other) * (u_j - 0.5) for u_j in u]
+
+
+def saved_alexnet_weights(widths, layer):
+    a, b, c, d, e, f, g, h = widths
+    return [27 + 9 * b, 9 * (a + c), 9 * (b + d), 9 * (c + e), 9 * d, g, f + h, g + 10][layer]
+
+
+SOLUTIONS = {
+    "00.1": kept,
+    "00.2": 0.8 + (0 - 0.8) * (1 - 2 / 4) ** 3,
+    "10.1": 0.1,
+    "10.2": lambda theta, h: [-t * (c * (c * t)) for t, c in zip(theta, h, strict=True)],
+    "10.3": 2,  # the scores are -1, -0.64 and -2.25
+    "11.1": 50.0,
+    "11.2": 7.0,
+    "12.1": lambda scores: np.mean(sorted(scores)[len(scores) // 4 : len(scores) - len(scores) // 4]),
+    "12.2": 1,
+    "13.1": 80,
+    "13.2": lambda weights, sparsity: 20 * round((1 - sparsity) * weights),
+    "13.3": 79.8,
+    "13.4": 76.2,
+    "20.1": 100 * (1 - (2 * 32 + 2 * 2) / (4 * 32)),
+    "20.2": one_of_two,
+    "20.3": 11,  # 2^10 < 6^4 = 1296 <= 2^11
+    "21.1": 1.0737,
+    "21.2": lambda size, multiple: -(-size // multiple) * multiple,
+    "21.3": 1.78,
+    "22.1": 2_627_625,  # 16! / (4!^4 x 4!)
+    "22.2": magnitude_kept,
+    "22.3": 33.3,
+    "23.1": judge,
+    "23.2": 0.40,
+    "24.1": 0.05,
+    "24.2": lambda values, amax: [max(-127, min(127, round(v / (amax / 127)))) for v in values],
+    "24.3": 3,  # -1, 0 and 1
+    "25.1": lambda places: [[seen <= reader for seen in range(places)] for reader in range(places)],
+    "25.2": 6.02,
+    "25.3": 84,  # seven updates an epoch: six full batches and one of four
+    "27.1": 7,  # 2^6 < 90 <= 2^7
+    "27.2": bound_of,
+    "27.3": 9.1,
+    "30.1": 198,
+    "30.2": errors,
+    "30.3": 0.598,
+    "31.1": 0.6,
+    "31.2": soft_cross_entropy,
+    "31.3": 950,
+    "32.1": 23.6,
+    "32.2": (8 - 4) ** 2,
+    "32.3": lambda student, teacher, pretrained: 3 * (student + teacher) + (teacher if pretrained else 0),
+    "33.1": 100 * 3.45 / 5.98 * (2 * 32 + 2 * 2) / (4 * 32),
+    "33.2": lambda errors: 100 * (errors["retrained"] - errors["dense_twice"]) / errors["dense_twice"],
+    "40.1": 7 * 0.8 * 0.2 * -2,
+    "40.2": arm_of_a_table,
+    "40.3": 0.002,
+    "41.1": 50 * (64 + 2),
+    "41.2": 47 * 6,
+    "41.3": may_wake,
+    "42.1": lambda a, b, c, d: 25 * a + 25 * a * b + c * d + 100 * d,
+    "42.2": 250,
+    "42.3": 8.48,
+    "43.1": saved_alexnet_weights,
+    "43.2": 10.24,
+    "43.3": 0.504,
+    "50.1": 16_384,
+    "50.2": circulant_block,
+    "50.3": 74.5,
+    "51.1": sparsities,
+    "51.2": 49.9,  # 0.95 x 47.5 + 0.05 x 95
+    "51.3": 40.0,
+    "52.1": 59.8,
+    "52.2": average_ratio,
+    "52.3": 37.5,
+    "53.1": 80,
+    "53.2": lambda weights, gradients: abs(weights[0] * sum(gradients)),
+    "53.3": 28,
+    "61.1": 0.85,
+}
+WRONG = {
+    "00.1": lambda weights, sparsity: [
+        abs(w) > sorted(map(abs, weights))[int(sparsity * len(weights))] for w in weights
+    ],
+    "00.2": 0.4,
+    "10.1": -0.1,
+    "10.2": lambda theta, h: [-t * c * t for t, c in zip(theta, h, strict=True)],
+    "10.3": 3,
+    "11.1": 49.7,
+    "11.2": 9.0,
+    "12.1": np.mean,
+    "12.2": 10,
+    "13.1": 83.3,
+    "13.2": lambda weights, sparsity: 12 * round((1 - sparsity) * weights),
+    "13.3": 100,
+    "13.4": 50.0,
+    "20.1": 43.75,
+    "20.2": lambda row: [i % 2 == 0 for i in range(len(row))],
+    "20.3": 10.34,
+    "21.1": 2.147,
+    "21.2": lambda size, multiple: size // multiple * multiple + multiple,
+    "21.3": 2.0,
+    "22.1": 63_063_000,  # forgets that the order of the groups does not matter
+    "22.2": lambda rows: sum(sum(sorted(map(abs, row))[len(row) // 2 :]) for row in rows),
+    "22.3": 80.0,
+    "23.1": lambda differences, margin: "reproduced" if np.mean(differences) >= -margin else "differs",
+    "23.2": 0.5,
+    "24.1": 6.35 / 255,
+    "24.2": lambda values, amax: [round(v / (amax / 127)) for v in values],
+    "24.3": 255,
+    "25.1": lambda places: [[seen >= reader for seen in range(places)] for reader in range(places)],
+    "25.2": math.log(65),  # the natural logarithm
+    "25.3": 12 * 100 // 16,  # forgets the last, smaller batch of an epoch
+    "27.1": 12,  # as many as 2:4 needs in rows alone: six patterns in each of four
+    "27.2": lambda block, n, rows, columns: bound_of(block, 1, rows, columns),
+    "27.3": 10,  # of what is kept, not of the optimum
+    "30.1": 200,
+    "30.2": lambda scores, same, threshold: errors(scores, same, threshold + 1e-9),  # equal is not accepted
+    "30.3": 0.402,
+    "31.1": 1 / 3,
+    "31.2": lambda student, teacher: soft_cross_entropy(teacher, student),
+    "31.3": 190,
+    "32.1": 20.4,
+    "32.2": 4.0,
+    "32.3": lambda student, teacher, pretrained: 3 * student + (teacher if pretrained else 3 * teacher),
+    "33.1": 100 * 3.45 / 5.98 / 2,
+    "33.2": lambda errors: 100 * (errors["retrained"] - errors["dense"]) / errors["dense"],
+    "40.1": 0.8 * 0.2 * -2,
+    "40.2": lambda losses, pi, u: [-x for x in arm_of_a_table(losses, pi, u)],
+    "40.3": 0.06,
+    "41.1": 64 * (50 + 2),
+    "41.2": 47 * 5,
+    "41.3": lambda awake, open_now: not all(open_now),
+    "42.1": lambda a, b, c, d: 25 * a + 25 * a * b + c * d + 10 * d,
+    "42.2": 0.5,
+    "42.3": 53,
+    "43.1": lambda widths, layer: 9 * (3, *widths)[layer] if layer < 5 else (*widths, 10)[layer + 1],  # the price
+    "43.2": 409.6,  # with ten classes and one lambda
+    "43.3": 0.357,
+    "50.1": 4096,  # a number a block
+    "50.2": lambda c: [[c[(j - i) % len(c)] for j in range(len(c))] for i in range(len(c))],
+    "50.3": 80.2,
+    "51.1": lambda rewards: [5 * sum(r > 0 for r in rewards[: i + 1]) for i in range(len(rewards))],
+    "51.2": 47.5,
+    "51.3": 45.8,  # without the bitmap
+    "52.1": 53.5,
+    "52.2": lambda sparsities, block, shift: np.mean([1 - (1 - s) / block for s in sparsities]),
+    "52.3": 75,
+    "53.1": 95,
+    "53.2": lambda weights, gradients: sum(abs(w * g) for w, g in zip(weights, gradients, strict=True)),
+    "53.3": 27,
+    "61.1": 0.84,
+}
+
+
+def test_every_exercise_has_a_solution():
+    assert list(SOLUTIONS) == list(WRONG) == sorted(MODULE)
+
+
+@pytest.mark.parametrize("exercise", SOLUTIONS)
+def test_the_solution_is_right(exercise: str, capsys: pytest.CaptureFixture):
+    check(exercise, SOLUTIONS[exercise])
+    assert capsys.readouterr().out == f"Exercise {exercise}: right.\n"
+
+
+@pytest.mark.parametrize("exercise", WRONG)
+def test_a_wrong_answer_gets_a_hint(exercise: str, capsys: pytest.CaptureFixture):
+    check(exercise, WRONG[exercise])
+    assert capsys.readouterr().out.startswith(f"Exercise {exercise}: not yet. Hint: ")
+
+
+def test_three_dots_are_no_answer_yet(capsys: pytest.CaptureFixture):
+    check("20.1", ...)
+    assert capsys.readouterr().out == "Exercise 20.1: not answered yet.\n"
+
+
+def test_an_answer_of_the_wrong_kind_gets_a_hint_not_a_traceback(capsys: pytest.CaptureFixture):
+    check("20.1", "many")
+    check("20.2", 3)
+    check("20.2", lambda row: row[10])
+    lines = capsys.readouterr().out.splitlines()
+    assert "ValueError" in lines[0]
+    assert "the answer is a function" in lines[1]
+    assert "IndexError" in lines[2]
+
+
+def test_an_unknown_exercise_is_refused():
+    with pytest.raises(BadInput, match=r"no exercise '99\.9'; there are: 00\.1, 00\.2"):
+        check("99.9", 1)
+
+
+def test_a_scalar_or_nothing_is_no_list():
+    right = checkers.function(lambda: [0.0], [()], "A list of one.")
+    assert right(lambda: [0.0]) is None
+    assert right(lambda: 0.0) is not None
+    assert right(lambda: []) is not None
+
+
+def test_an_answer_that_changes_its_input_stays_wrong():
+    judge = checkers.function(sum, [([1, 2, 3],)], "Add all of them.")
+
+    def popped(values):
+        values.pop()
+        return sum(values)
+
+    assert judge(popped) == judge(popped) == "Add all of them. It differs on the input [1, 2, 3]."
+
+
+def test_typical_wrong_answers_are_told_why(capsys: pytest.CaptureFixture):
+    exercise = checkers.number(
+        0.2, "Multiply.", wrong={-0.2: "The sign goes."}, second="0.5 x 0.4", learned="So it is."
+    )
+    assert exercise(-0.2) == "The sign goes."
+    assert exercise(7) == "Multiply."
+    checkers.checking({"1": exercise})("1", 0.2)
+    assert capsys.readouterr().out == "Exercise 1: right. So it is.\n"
+    judge = checkers.function(
+        lambda x: x * x, [(2,), (3,)], "Square it.", wrong=[(lambda x: 2 * x, "That is twice it.")]
+    )
+    assert judge(lambda x: x + x) == "That is twice it."
+    assert judge(lambda x: x) == "Square it. It differs on the input 2."
+
+
+def test_who_asks_gets_a_further_hint(capsys: pytest.CaptureFixture):
+    hint("20.1")
+    assert capsys.readouterr().out == "Exercise 20.1: there is no further hint.\n"

@@ -1,0 +1,59 @@
+"""Laws of `lib.companion.lesson`: a sentence's numbers are the ledger's, and it fails when a verdict has changed."""
+
+import pandas as pd
+import pytest
+
+from lib.base import BadInput
+from lib.companion import lesson
+from lib.companion.lesson import ChangedFinding, sentence
+from lib.companion.statistics import Interval
+
+LEDGER = pd.DataFrame(
+    [
+        {"id": "a-95", "verdict": "differs", "measured": 0.1432, "low": 0.11, "high": 0.16, "seeds": 5},
+        {"id": "exact", "verdict": "reproduced", "measured": 3.8246, "low": 3.8246, "high": 3.8246, "seeds": 0},
+        {"id": "open", "verdict": "not run", "measured": "", "low": "", "high": "", "seeds": ""},
+    ]
+)
+
+
+def test_numbers_come_from_the_ledger_and_from_what_is_given():
+    text = "SNIP keeps {a-95} ({a-95.value:.0%} of it, {a-95.seeds} seeds), chance {chance:.1f}; {exact:.1f} times."
+    found = sentence(text, {"a-95": "differs", "exact": "reproduced"}, LEDGER, chance=47.96)
+    assert found == "SNIP keeps 0.14 [0.11, 0.16] (14% of it, 5 seeds), chance 48.0; 3.8 times."
+
+
+def test_an_interval_is_printed_with_its_ends_and_one_seed_without():
+    assert sentence("{gain:.1f}", gain=Interval(1.25, -0.5, 3.0, 3)) == "1.2 [-0.5, 3.0]"
+    assert sentence("{gain:.1f}", gain=Interval(1.25, float("-inf"), float("inf"), 1)) == "1.2"
+
+
+def test_a_sentence_fails_when_its_verdict_has_changed_sides():
+    with pytest.raises(ChangedFinding, match="claim a-95 is 'differs' now, the sentence rests on 'reproduced'"):
+        sentence("It holds.", {"a-95": "reproduced"}, LEDGER)
+
+
+@pytest.mark.parametrize(
+    ("text", "rests_on", "what"),
+    [
+        ("{a-95}", {}, r"\{a-95\} is neither a value that was given nor a claim named in rests_on"),
+        ("{a-95}", {"exact": "reproduced"}, r"\{a-95\} is neither"),
+        ("fine", {"b": "differs"}, "no claim 'b' in the ledger"),
+        ("{open}", {"open": "not run"}, "claim open has no number"),
+        ("Where intervals are wide, nobody knows.", {}, "instead of what happened"),
+    ],
+)
+def test_what_would_be_no_answer_is_refused(text: str, rests_on: dict, what: str):
+    with pytest.raises(BadInput, match=what):
+        sentence(text, rests_on, LEDGER)
+
+
+def test_a_function_is_shown_as_it_stands(monkeypatch: pytest.MonkeyPatch):
+    import IPython.display
+
+    shown = []
+    monkeypatch.setattr(IPython.display, "display", lambda what: shown.append(what.data))
+    lesson.show(lesson.say)
+    assert "lib/companion/lesson.py" in shown[0]
+    assert "display(Markdown(sentence(text, rests_on, **values)))" in shown[0]
+    assert '"""Show a sentence in the notebook as Markdown' in shown[0]

@@ -1,0 +1,172 @@
+"""Intervals against numbers worked out by hand, how often they cover the truth, and what a verdict needs."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from lib.base import BadInput
+from lib.companion.statistics import Interval, check_criterion, interval, seeds_to_decide, together, verdict
+
+
+def test_below_ten_seeds_the_interval_is_students_t():
+    # mean 2.5, standard deviation sqrt(5 / 3), 3 degrees of freedom: t = 3.182446
+    half = 3.182446 * math.sqrt(5 / 3) / math.sqrt(4)
+    found = interval([1, 2, 3, 4])
+    assert (found.value, found.seeds) == (2.5, 4)
+    assert (found.low, found.high) == pytest.approx((2.5 - half, 2.5 + half), abs=1e-6)
+
+
+def test_two_seeds_have_the_widest_interval_of_all():
+    # 1 degree of freedom: t = 12.706205, standard error 0.5
+    assert interval([0, 1]).high == pytest.approx(0.5 + 12.706205 * 0.5, abs=1e-6)
+
+
+def test_a_lower_confidence_gives_a_narrower_interval():
+    # 80 %, 1 degree of freedom: t = tan(0.4 pi) = 3.077684
+    assert interval([0, 1], confidence=0.8).high == pytest.approx(0.5 + 3.077684 * 0.5, abs=1e-6)
+
+
+def test_from_ten_seeds_on_the_interval_is_the_bootstraps():
+    # a resample's mean is Binomial(10, 0.1) / 10, whose 2.5 % and 97.5 % quantiles are 0 and 3: P(X <= 2) = 0.930
+    ten = [0.0] * 9 + [1.0]
+    assert interval(ten) == Interval(0.1, 0.0, 0.3, 10)
+    assert interval(ten[1:]).low < 0  # nine seeds: Student's t, which is symmetric
+
+
+def test_the_bootstrap_draws_the_same_every_time():
+    values = np.random.default_rng(5).normal(size=12)
+    assert interval(values) == interval(values)
+
+
+def test_one_seed_has_no_interval():
+    assert interval([3.5]) == Interval(3.5, -math.inf, math.inf, 1)
+
+
+@pytest.mark.parametrize("count", [2, 3, 7, 10, 12])
+def test_the_same_value_in_every_seed_is_measured_exactly(count: int):
+    # numpy's mean of 0.1 three times is 0.10000000000000002, which is not at most 0.1
+    assert interval([0.1] * count) == Interval(0.1, 0.1, 0.1, count)
+    assert verdict(interval([0.1] * count), {"at_most": 0.1}) == "reproduced"
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_the_interval_covers_the_truth_as_often_as_it_says(count: int):
+    draws = np.random.default_rng(count).normal(loc=7.0, scale=2.0, size=(1500, count))
+    found = [interval(draw) for draw in draws]
+    covered = np.mean([i.low <= 7.0 <= i.high for i in found])
+    assert abs(covered - 0.95) < 0.02  # 3.5 standard errors; a percentile bootstrap would cover 0.51 to 0.83
+
+
+@pytest.mark.parametrize("values", [[], [[1.0, 2.0]], [1.0, math.nan], [1.0, math.inf]])
+def test_what_is_not_a_list_of_finite_values_is_refused(values: list):
+    with pytest.raises(BadInput, match="an interval needs"):
+        interval(values)
+
+
+R, D, U = "reproduced", "differs", "undecided"
+VERDICTS = [
+    # the whole interval on the right side, none of it, some of it
+    ({"at_least": -1}, (-0.9, 0.2), R),
+    ({"at_least": -1}, (-3.0, -1.1), D),
+    ({"at_least": -1}, (-1.1, 0.2), U),
+    ({"at_most": 2}, (0.5, 1.5), R),
+    ({"at_most": 2}, (2.5, 3.5), D),
+    ({"at_most": 2}, (1.5, 2.5), U),
+    ({"above": 0}, (0.1, 0.9), R),
+    ({"above": 0}, (-0.9, -0.1), D),
+    ({"above": 0}, (-0.1, 0.9), U),
+    ({"below": 0}, (-0.9, -0.1), R),
+    ({"below": 0}, (0.1, 0.9), D),
+    ({"below": 0}, (-0.1, 0.9), U),
+    ({"between": [1, 2]}, (1.2, 1.8), R),
+    ({"between": [1, 2]}, (0.2, 0.8), D),
+    ({"between": [1, 2]}, (2.2, 2.8), D),
+    ({"between": [1, 2]}, (0.8, 1.2), U),
+    ({"between": [1, 2]}, (1.8, 2.2), U),
+    ({"between": [1, 2]}, (0.5, 2.5), U),
+    # the interval touches the bound: at_least and at_most include it, above and below do not
+    ({"at_least": -1}, (-1.0, 0.2), R),
+    ({"at_least": -1}, (-3.0, -1.0), U),
+    ({"at_most": 2}, (0.5, 2.0), R),
+    ({"at_most": 2}, (2.0, 3.5), U),
+    ({"above": 0}, (0.0, 0.9), U),
+    ({"above": 0}, (-0.9, 0.0), D),
+    ({"below": 0}, (-0.9, 0.0), U),
+    ({"below": 0}, (0.0, 0.9), D),
+    ({"between": [1, 2]}, (1.0, 2.0), R),
+    ({"between": [1, 2]}, (0.5, 1.0), U),
+    ({"between": [1, 2]}, (2.0, 2.5), U),
+    # something exact is inside or outside
+    ({"at_least": 1}, (1.0, 1.0), R),
+    ({"at_most": 1}, (1.0, 1.0), R),
+    ({"above": 1}, (1.0, 1.0), D),
+    ({"below": 1}, (1.0, 1.0), D),
+    ({"between": [1, 2]}, (2.0, 2.0), R),
+    ({"between": [1, 2]}, (2.1, 2.1), D),
+]
+
+
+@pytest.mark.parametrize(("criterion", "ends", "expected"), VERDICTS)
+def test_a_verdict_follows_from_the_whole_interval(criterion: dict, ends: tuple[float, float], expected: str):
+    assert verdict(Interval(sum(ends) / 2, *ends, seeds=5), criterion) == expected
+
+
+@pytest.mark.parametrize(
+    "criterion", [{"at_least": 0}, {"at_most": 9}, {"above": 0}, {"below": 9}, {"between": [0, 9]}]
+)
+def test_one_seed_decides_nothing(criterion: dict):
+    assert verdict(interval([5.0]), criterion) == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("criterion", "why"),
+    [
+        ({}, "expected one of"),
+        ({"at_leats": 1}, "expected one of"),
+        ({"at_least": 1, "at_most": 2}, "expected one of"),
+        ({"at_least": "1"}, "the others take one"),
+        ({"at_least": True}, "the others take one"),
+        ({"at_least": [1, 2]}, "the others take one"),
+        ({"between": 1}, "between takes two"),
+        ({"between": [1]}, "between takes two"),
+        ({"between": [2, 1]}, "the lower number comes first"),
+    ],
+)
+def test_a_criterion_that_cannot_be_judged_is_refused(criterion: dict, why: str):
+    with pytest.raises(BadInput, match=why):
+        check_criterion(criterion)
+
+
+def test_cells_that_agree_give_their_verdict_and_cells_that_split_give_partly():
+    assert together([R]) == R
+    assert together([D, D]) == D
+    assert together([U, U, U]) == U
+    assert together([R, R, D]) == "partly"
+    assert together([R, U]) == "partly"
+    assert together([U, D]) == D  # nothing is reproduced
+
+
+@pytest.mark.parametrize("bound", [0.4, 0.05])
+def test_the_seeds_that_would_decide_are_the_fewest_whose_interval_is_narrow_enough(bound: float):
+    values = np.array([0.0, 1.0, 2.0])
+    measured, distance = interval(values), 1 - bound
+    seeds = seeds_to_decide(measured, {"above": bound})
+
+    def half(count: int) -> float:
+        return stats.t.ppf(0.975, count - 1) * values.std(ddof=1) / math.sqrt(count)
+
+    assert half(seeds) < distance <= half(seeds - 1)
+    assert seeds_to_decide(measured, {"between": [bound, 9]}) == seeds  # the nearer bound
+    assert seeds_to_decide(measured, {"at_most": bound}) == seeds
+
+
+def test_what_seeds_cannot_decide_has_no_number_of_them():
+    assert seeds_to_decide(interval([1.0]), {"above": 0}) is None
+    assert seeds_to_decide(interval([1.0, 1.0]), {"above": 0}) is None
+    assert seeds_to_decide(interval([0.0, 2.0]), {"above": 1}) is None
+    # half of the variance is over speakers and stays: sqrt(0.5) x 2 > 1, but sqrt(0.1) x 2 < 1
+    assert seeds_to_decide(Interval(1, -1, 3, 2, of_seeds=0.5), {"above": 0}) is None
+    # 2.1 sqrt(0.9 x 2 / n + 0.1) < 1 where n > 14.2
+    assert seeds_to_decide(Interval(1, -1.1, 3.1, 2, of_seeds=0.9), {"above": 0}) == 15

@@ -1,0 +1,99 @@
+"""Laws of `lib.models.transformer`: no token sees a later one, attention as it is defined, what 2:4 prunes."""
+
+import math
+
+import pytest
+import torch
+
+from lib import pruners
+from lib.base import BadInput
+from lib.models.transformer import LEFT_DENSE, Block, Classifier, decoder, small_decoder
+from lib.papers.two_four.experiments.two_phases import block_masks
+from lib.pruners.layers import as_matrix
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return small_decoder(symbols=10, window=16).eval()
+
+
+def test_about_a_million_weights_stand_in_the_blocks():
+    model = decoder(symbols=65, window=128)
+    assert sum(parameter.numel() for parameter in model.parameters()) == 1_024_705
+    assert sum(layer.weight.numel() for layer in pruners.prunable(model) if "blocks" in layer.name) == 983_040
+
+
+def test_a_later_token_influences_no_logit(model):
+    tokens = torch.randint(10, (3, 16))
+    other = tokens.clone()
+    other[:, 9:] = (other[:, 9:] + 1) % 10
+    before, after = model(tokens), model(other)
+    assert torch.equal(before[:, :9], after[:, :9])
+    assert not torch.isclose(before[:, 9:], after[:, 9:]).all(-1).any()
+
+
+def test_an_earlier_token_influences_a_later_logit(model):
+    tokens = torch.randint(10, (1, 16))
+    other = tokens.clone()
+    other[:, 0] = (other[:, 0] + 1) % 10
+    assert not torch.allclose(model(tokens)[:, -1], model(other)[:, -1])
+
+
+def test_a_block_computes_what_it_says():
+    """Attention written out: softmax of query . key / sqrt(size) over what has been read, head by head."""
+    torch.manual_seed(1)
+    block, states = Block(width=8, heads=2, dropout=0.0), torch.randn(1, 5, 8)
+    seen = block.norm1(states)[0]
+    query, key, value = (layer(seen) for layer in (block.query, block.key, block.value))
+    read = torch.zeros(5, 8)
+    for head in (slice(0, 4), slice(4, 8)):
+        for t in range(5):
+            share = torch.softmax(key[: t + 1, head] @ query[t, head] / math.sqrt(4), 0)
+            read[t, head] = share @ value[: t + 1, head]
+    between = states[0] + block.out(read)
+    expected = between + block.narrow(torch.nn.functional.gelu(block.wide(block.norm2(between))))
+    assert torch.allclose(block(states)[0], expected, atol=1e-6)
+
+
+def test_every_linear_of_the_blocks_is_two_four_along_its_reduction_and_nothing_else(model):
+    masks = block_masks(model)
+    layers = {layer.name: layer for layer in pruners.prunable(model)}
+    assert set(masks) == {name for name in layers if "blocks" in name}
+    assert len(masks) == 2 * 6
+    assert set(layers) - set(masks) == {"head.weight"}
+    for name, mask in masks.items():
+        groups = as_matrix(layers[name].weight.abs()).reshape(-1, 4)
+        kept = as_matrix(mask).reshape(-1, 4)
+        assert (kept.sum(1) == 2).all()
+        assert (groups.masked_fill(~kept, torch.inf).amin(1) >= groups.masked_fill(kept, 0).amax(1)).all()
+    left = {rule.name for rule in pruners.layer_rule(model, leave=LEFT_DENSE) if not rule.pruned}
+    assert left == {"head.weight", "decoder.tokens.weight", "decoder.places.weight"}
+
+
+def test_a_classifier_reads_the_state_after_the_last_word_and_not_the_filling(model):
+    classes = Classifier(model, 4).eval()
+    words = torch.tensor([[3, 0, 5, 7]])
+    filled = torch.cat([words, torch.zeros(1, 12, dtype=torch.int64)], 1)
+    expected = classes.head(model.decoder(filled[:, :5]))[:, -1]
+    assert torch.allclose(classes(filled), expected, atol=1e-6)
+    assert torch.allclose(classes(filled[:, :8]), expected, atol=1e-6)  # less filling, the same answer
+
+
+def test_a_classifier_has_the_masks_of_its_language_model_and_leaves_it_alone(model):
+    masks = block_masks(model)
+    pruners.attach(model, masks)
+    classes = Classifier(model, 4)
+    inside = {layer.name: layer.weight for layer in pruners.prunable(classes) if "blocks" in layer.name}
+    assert all(torch.equal(weight != 0, masks[name]) for name, weight in inside.items())
+    before = model.decoder.tokens.weight.clone()
+    with torch.no_grad():
+        classes.decoder.tokens.weight.add_(1)
+    assert torch.equal(model.decoder.tokens.weight, before)
+
+
+def test_bad_input_is_refused(model):
+    with pytest.raises(BadInput, match="17 tokens is longer than the window, 16"):
+        model(torch.zeros(1, 17, dtype=torch.int64))
+    with pytest.raises(BadInput, match="width=32 is not a multiple of heads=5"):
+        type(model.decoder)(10, 16, 32, 1, 5)

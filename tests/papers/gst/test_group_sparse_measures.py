@@ -1,0 +1,122 @@
+"""Measures of group-sparse training on runs small enough to compute by hand."""
+
+import pandas as pd
+import pytest
+
+from lib.base import BadInput
+from lib.papers.gst import measures
+
+DENSE = ("dense", 1, 0.0, "none", 0, "none")
+RWP = ("rwp", 1, 0.0, "none", 0, "training")
+GRADUAL = ("gradual", 1, 0.0, "none", 0, "training")
+GST = ("gst", 4, 0.5, "none", 0, "training")
+FRIENDLY = ("gst", 4, 0.5, "block4_friendly_block2", 0, "training")
+
+
+def runs(ways: dict[tuple, list[tuple[float, float]]], env: str = "a", steps: int = 100) -> pd.DataFrame:
+    """Ten evaluations a run; the last two earn one less and one more than the end, all before them 1000."""
+    rows = []
+    for way, seeds in ways.items():
+        for seed, (end, saved) in enumerate(seeds):
+            key = dict(zip(measures.KEYS, (env, *way, seed), strict=True))
+            for number, earned in enumerate([1000.0] * 8 + [end - 1, end + 1], start=1):
+                rows.append(
+                    key | {"step": number * steps // 10, "return": earned, "compression_ratio": saved * number / 10}
+                )
+    return pd.DataFrame(rows)
+
+
+@pytest.fixture
+def table() -> pd.DataFrame:
+    ways = {DENSE: [(200.0, 0.0), (100.0, 0.0)], RWP: [(190.0, 0.4), (100.0, 0.5)]}
+    return runs(
+        ways | {GRADUAL: [(170.0, 0.4), (110.0, 0.5)], GST: [(100.0, 0.7), (90.0, 0.6)], FRIENDLY: [(120.0, 0.7)]}
+    )
+
+
+def test_a_run_ends_with_the_mean_return_of_its_last_fifth_and_its_last_ratio(table):
+    end = measures.ends(table)
+    assert len(end) == 9
+    assert end[end.method == "gst"]["return"].tolist() == [100.0, 90.0, 120.0]
+    assert end[end.method == "rwp"].compression_ratio.tolist() == [0.4, 0.5]
+
+
+def test_leads_are_of_the_same_seed_and_in_percent_of_the_dense_return(table):
+    assert measures.lead(table, {"method": "rwp"}) == {"a, reward-aware pruning": {0: -5.0, 1: 0.0}}
+    assert measures.lead(table, {"method": "rwp"}, {"method": "gradual"}) == {
+        "a, reward-aware pruning": {0: 10.0, 1: -10.0}
+    }
+    found = measures.lead(table, {"method": "gst", "shift": [0.25, 0.5]})
+    assert found["a, GST, B = 4, released at 0.5"] == {0: -50.0, 1: -10.0}
+    friendly = "a, GST, B = 4, released at 0.5, block4 friendly block2"
+    assert found[friendly] == {0: -40.0}
+    chosen = {"conversion": ["block4_friendly_block2", "projection"]}
+    assert measures.lead(table, chosen, {"conversion": "none"}) == {friendly: {0: 10.0}}  # in percent of 200
+
+
+def test_ratios_are_in_percent_and_their_leads_in_points(table):
+    assert measures.average_ratio(table, {"method": "rwp"}) == {"a, reward-aware pruning": {0: 40.0, 1: 50.0}}
+    alone = {"method": "rwp", **measures.SINGLE}
+    found = measures.ratio_lead(table, {"method": "gst", "conversion": "none"}, alone)
+    assert found["a, GST, B = 4, released at 0.5"] == pytest.approx({0: 30.0, 1: 10.0})
+
+
+def test_what_has_no_counterpart_or_too_few_steps_is_left_out(table):
+    assert measures.lead(table, {"method": "rwp"}, {"reward": "evaluation"}) == {}
+    assert measures.lead(table, {"method": "rwp", "env": "b"}) == {}
+    assert measures.average_ratio(table, {"method": "rwp"}, steps=101) == {}
+    both = pd.concat([table, runs({RWP: [(50.0, 0.3)]}, "b", 200)])
+    assert measures.average_ratio(both, {"method": "rwp"}, steps=200) == {"b, reward-aware pruning": {0: 30.0}}
+
+
+def test_ways_are_told_apart_by_start_and_reward(table):
+    later = table[table.method == "rwp"].assign(start=20, reward="evaluation")
+    found = measures.average_ratio(pd.concat([table, later]), {"method": "rwp"})
+    assert list(found) == ["a, reward-aware pruning", "a, reward-aware pruning, from step 20, by evaluation"]
+
+
+def test_what_cannot_be_measured_is_refused(table):
+    with pytest.raises(BadInput, match="runs have no column 'blocks'; they have: env, method"):
+        measures.average_ratio(table, {"blocks": 4})
+    with pytest.raises(BadInput, match="a dense agent earns -3, of which there is no percentage"):
+        measures.lead(runs({DENSE: [(-3.0, 0.0)], RWP: [(5.0, 0.4)]}), {"method": "rwp"})
+
+
+def test_offline_leads_are_of_the_last_evaluation_of_the_same_seed_and_share():
+    rows = [
+        ("hopper", 1, 0.0, "none", 1.0, (60.0, 70.0)),
+        ("hopper", 4, 1.0, "none", 0.25, (50.0, 40.0)),
+        ("hopper", 4, 1.0, "snip", 0.05, (30.0, 45.0)),
+        ("hopper", 4, 1.0, "magnitude", 0.05, (20.0, 50.0)),
+        ("hopper", 4, 1.0, "magnitude", 0.2, (0.0, 0.0)),
+    ]
+    table = pd.DataFrame(
+        {"data": "fixed", "env": env, "block": block, "shift": shift, "choice": choice, "kept": kept, "seed": seed}
+        | {"step": step, "normalised_return": points if step == 20 else 99.0}
+        for env, block, shift, choice, kept, ends in rows
+        for seed, points in enumerate(ends)
+        for step in (10, 20)
+    )
+    alone = measures.offline_lead(table, {"choice": "none", "block": 4})
+    assert alone == {"hopper, B = 4 to the end": {0: -10.0, 1: -30.0}}
+    found = measures.offline_lead(table, {"choice": "snip"}, {"choice": "magnitude"})
+    assert found == {"hopper, snip, B = 4 to the end, 5 % kept": {0: 10.0, 1: -5.0}}
+    released = table.assign(**{"shift": table["shift"].replace(1.0, 0.5)})
+    assert "hopper, snip, B = 4, released at 0.5, 5 % kept" in measures.offline_lead(released, {"block": 4})
+
+
+def test_a_lead_may_be_of_any_part_of_the_training(table):
+    early = table.copy()
+    early.loc[(early.method == "gst") & (early.step <= 20), "return"] = 950.0
+    found = measures.lead(early, {"method": "gst", "conversion": "none"}, part=(0, 0.2))
+    assert found == {"a, GST, B = 4, released at 0.5": {0: -25.0, 1: -50.0}}  # in percent of 200 and 100, the ends
+
+
+def test_recovery_is_from_what_follows_the_shift_to_the_end(table):
+    table = table.assign(sparsity=table.step / 100)  # so the shift is at step 50, and after it come 50 and 60
+    after = (table.method == "gst") & table.step.isin([50, 60])
+    table.loc[after, "return"] = 700.0  # 300 below the dense one
+    found = measures.recovery(table, {"method": "gst", "conversion": "none"})
+    assert found == {"a, GST, B = 4, released at 0.5": {0: 100 * (300 - 100) / 200, 1: 100 * (300 - 10) / 100}}
+    assert measures.recovery(table.assign(sparsity=0.4), {"method": "gst"}) == {}  # never released
+    assert measures.pruned(table, {"method": "rwp"}) == {"a, reward-aware pruning": {0: 100.0, 1: 100.0}}

@@ -1,0 +1,123 @@
+"""Measures of architectures on a table small enough to see the answers in it, and on the paper's tables."""
+
+import pandas as pd
+import pytest
+
+from lib.base import BadInput
+from lib.models.lenet import lenet5
+from lib.papers.npn import measures
+from lib.pruners import gates
+
+COLUMNS = ["data", "network", "direction", "seed", "stage", "epoch", "accuracy", "parameters"]
+RUNS = pd.DataFrame(
+    [
+        ["mnist", "a", "sparsify", 0, 1, 1, 99.0, 800],
+        ["mnist", "a", "sparsify", 0, 2, 2, 97.0, 100],
+        ["mnist", "a", "sparsify", 0, 2, 3, 97.5, 90],
+        ["mnist", "a", "sparsify", 0, 3, 4, 98.5, 90],
+        ["mnist", "a", "sparsify", 1, 3, 4, 98.0, 120],
+        ["mnist", "a", "expand", 0, 3, 4, 97.0, 180],
+        ["mnist", "a", "expand", 1, 3, 4, 99.0, 60],
+        ["mnist", "a", "expand", 2, 3, 4, 99.0, 60],
+        ["cifar10", "b", "sparsify", 0, 3, 4, 80.0, 50],
+    ],
+    columns=COLUMNS,
+)
+
+
+def test_a_value_is_that_of_the_last_epoch_or_of_a_stages_last():
+    assert measures.value(RUNS, "sparsify", data=["mnist"]) == {"mnist/a": {0: 98.5, 1: 98.0}}
+    assert measures.value(RUNS, "sparsify", stage=2) == {"mnist/a": {0: 97.5}}
+    assert measures.value(RUNS, "sparsify", column="parameters", data=["cifar10"]) == {"cifar10/b": {0: 50}}
+    assert measures.value(RUNS, "sparsify", data=["digits"]) == {}
+    assert measures.value(RUNS, "sparsify", epoch=2) == {"mnist/a": {0: 97.0}}
+
+
+def test_differences_are_paired_by_seed_and_may_be_of_two_stages():
+    assert measures.difference(RUNS, "expand", "sparsify") == {"mnist/a": {0: -1.5, 1: 1.0}}
+    stages = measures.difference(RUNS, "sparsify", "sparsify", stage=2, against_stage=1)
+    assert stages == {"mnist/a": {0: -1.5}}
+    assert measures.difference(RUNS, "expand", "sparsify", data=["cifar10"]) == {}
+
+
+def test_shares_and_factors():
+    assert measures.share(RUNS, "expand", "sparsify") == {"mnist/a": {0: 200.0, 1: 50.0}}
+    for order in (["expand", "sparsify"], ["sparsify", "expand"]):
+        assert measures.factor(RUNS, order) == {"mnist/a": {0: 2.0, 1: 2.0}}
+
+
+def test_what_a_network_loses_until_a_share_of_its_weights_is_left():
+    """Seed 0 of RUNS has 12.5 % of its 800 weights in epoch 2 and 11.25 % in epoch 3; seed 1 has no stage 1."""
+    assert measures.at_share(RUNS, "sparsify", 50) == {"mnist/a": {0: -2.0}}
+    assert measures.at_share(RUNS, "sparsify", 12.5) == {"mnist/a": {0: -2.0}}
+    assert measures.at_share(RUNS, "sparsify", 12.4) == {"mnist/a": {0: -1.5}}
+    assert measures.at_share(RUNS, "sparsify", 11) == {}  # stage 3 does not count
+    as_variant = RUNS.rename(columns={"direction": "variant"})
+    assert measures.at_share(as_variant, "sparsify", 50) == {"mnist/a": {0: -2.0}}
+
+
+def test_a_column_variant_counts_where_there_is_one():
+    runs = RUNS.assign(variant=RUNS.direction.replace("expand", "k 2"), direction="sparsify")
+    assert measures.factor(runs, ["k 2", "sparsify"]) == {"mnist/a": {0: 2.0, 1: 2.0}}
+
+
+def test_rows_at_several_tau_are_compared_and_those_at_the_papers_count_elsewhere():
+    columns = ["data", "network", "variant", "tau", "seed", "stage", "epoch", "accuracy", "parameters", "architecture"]
+    cells = {0.1: (97.0, 66, "9-11"), 0.5: (97.5, 60, "9-10"), 0.9: (96.0, 44, "8-6")}
+    rows = [["digits", "a", "sparsify", tau, 0, 1, 1, 99.0, 800, "16-24"] for tau in cells]
+    rows += [["digits", "a", "sparsify", tau, 0, 2, 2, *values] for tau, values in cells.items()]
+    runs = pd.DataFrame(rows, columns=columns)
+    assert measures.value(runs, "sparsify") == {"digits/a": {0: 97.5}}
+    assert measures.over_taus(runs, "sparsify", (0.1, 0.5, 0.9), stage=2) == {"digits/a": {0: 1.5}}
+    assert measures.over_taus(runs, "sparsify", (0.1, 0.9), 2, "parameters", ratio=True) == {"digits/a": {0: 1.5}}
+    assert measures.undecided(runs, "sparsify", (0.1, 0.9), stage=2) == {"digits/a": {0: 15.0}}
+    assert measures.undecided(runs, "sparsify", (0.1, 0.9), stage=1) == {"digits/a": {0: 0.0}}
+    with pytest.raises(BadInput, match=r"no tau 0\.2; they have: 0\.1, 0\.5, 0\.9"):
+        measures.over_taus(runs, "sparsify", (0.2, 0.5), stage=2)
+
+
+def test_a_variant_that_the_runs_do_not_have_is_refused_with_those_they_have():
+    for measure in (measures.value, lambda runs, name: measures.difference(runs, "expand", name)):
+        with pytest.raises(BadInput, match="no variant 'grow'; they have: expand, sparsify"):
+            measure(RUNS, "grow")
+
+
+# Tables 1 to 3
+
+
+@pytest.mark.parametrize(
+    ("network", "architecture", "count"),
+    [
+        ("moons_mlp", "100-80", 100 * 80 + 80 * 2),
+        ("lenet5", "20-50-800-500", 25 * 20 + 25 * 20 * 50 + 800 * 500 + 500 * 10),
+        ("lenet5", "7-9-109-30", 25 * 7 + 25 * 7 * 9 + 109 * 30 + 30 * 10),
+        (
+            "alexnet",
+            "96-256-384-384-256-1024-4096-4096",
+            9 * (3 * 96 + 96 * 256 + 256 * 384 + 384 * 384 + 384 * 256) + 1024 * 4096 + 4096 * 4096 + 40960,
+        ),
+    ],
+)
+def test_weights_are_counted_as_products_of_open_gates(network, architecture, count):
+    assert measures.weights(network, architecture) == count
+
+
+def test_they_are_what_an_experiment_counts():
+    names = ("conv1", "conv2", "fc1", "fc2")
+    model = gates.gated(lenet5(), names, start=(8, 8, 53, 8))
+    counted = gates.sizes(gates.trace(model))["parameters"]
+    assert counted == measures.weights("lenet5", "8-8-53-8") == 2304
+
+
+def test_gaps_and_shares_are_in_percent():
+    assert measures.worst_gap("moons_mlp", {"100-80": 8160, "3-3": 15}) == 0
+    assert measures.worst_gap("moons_mlp", {"100-80": 8160, "3-3": 12}) == pytest.approx(20)
+    assert measures.worst_gap("moons_mlp", {"3-3": 18, "100-80": 8160}) == pytest.approx(20)
+    assert measures.removed("moons_mlp", "100-80", "50-40") == pytest.approx(100 * (1 - 2080 / 8160))
+
+
+def test_a_network_or_an_architecture_that_does_not_fit_is_refused():
+    with pytest.raises(BadInput, match="'lenet': known are moons_mlp, lenet5"):
+        measures.weights("lenet", "1-2-3-4")
+    with pytest.raises(BadInput, match="1-2-3 has 3 numbers, lenet5 has 4 layers with gates"):
+        measures.weights("lenet5", "1-2-3")

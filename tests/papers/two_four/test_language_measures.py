@@ -1,0 +1,59 @@
+"""Laws of `lib.papers.two_four.measures`: differences seed by seed, of the last step, draws averaged."""
+
+import pandas as pd
+import pytest
+
+from lib.base import BadInput
+from lib.papers.two_four.measures import fewer_labels, more_bits, points
+
+KEY = {"data": "play", "network": "decoder"}
+
+
+def first(variant, seed, step, bits):
+    return {**KEY, "phase": 1, "variant": variant, "labels": 0, "draw": 0, "seed": seed, "step": step, "bits": bits}
+
+
+def second(variant, seed, labels, accuracy, draw=0):
+    row = {**KEY, "phase": 2, "variant": variant, "labels": labels, "draw": draw, "seed": seed, "step": 7}
+    return row | {"accuracy": accuracy}
+
+
+RUNS = pd.DataFrame(
+    [
+        *(first("dense_twice", seed, step, bits) for seed in (0, 1) for step, bits in ((10, float("nan")), (20, 2.0))),
+        first("sparse", 0, 20, 2.1),
+        first("sparse", 1, 20, 1.9),
+        *(second("dense", seed, labels, 50.0) for seed in (0, 1) for labels in (100, 900)),
+        second("dense", 0, 100, 60.0, draw=1),
+        *(second("sparse", 0, 100, accuracy, draw) for draw, accuracy in enumerate((40.0, 44.0))),
+        second("sparse", 1, 100, 45.0),
+        second("sparse", 0, 900, 52.0),
+        second("sparse", 1, 900, 49.0),
+    ]
+)
+
+
+def test_bits_are_compared_in_percent_at_the_last_step():
+    assert more_bits(RUNS, "sparse", "dense_twice") == {"play/decoder": pytest.approx({0: 5.0, 1: -5.0})}
+
+
+def test_points_are_means_over_draws_of_the_fewest_labels_or_of_all():
+    assert points(RUNS, "sparse", "dense", "fewest") == {"play/decoder": {0: 42.0 - 55.0, 1: -5.0}}
+    assert points(RUNS, "sparse", "dense", "all") == {"play/decoder": {0: 2.0, 1: -1.0}}
+
+
+def test_without_a_choice_each_number_of_labels_is_a_cell():
+    found = points(RUNS, "sparse", "dense")
+    few, everything = (points(RUNS, "sparse", "dense", labels)["play/decoder"] for labels in ("fewest", "all"))
+    assert found == {"play/decoder/100 labels": few, "play/decoder/900 labels": everything}
+
+
+def test_fewer_labels_is_what_more_of_them_bring():
+    assert fewer_labels(RUNS, "sparse", "dense") == {"play/decoder": {0: -15.0, 1: -4.0}}
+
+
+def test_what_is_not_there_is_refused():
+    with pytest.raises(BadInput, match="no variant 'sparce'; they have: dense, dense_twice, sparse"):
+        points(RUNS, "sparce", "dense")
+    with pytest.raises(BadInput, match="labels='some': known are fewest, all"):
+        points(RUNS, "sparse", "dense", "some")

@@ -1,0 +1,175 @@
+"""Laws of `gates.harden`: the cut network computes the same function, and is as small as counted."""
+
+import pytest
+import torch
+from torch import nn
+
+from lib.base import BadInput
+from lib.models.alexnet import AlexNet
+from lib.models.lenet import LeNet, lenet5, small_lenet
+from lib.models.plain import moons_mlp
+from lib.models.resnet import small_resnet
+from lib.pruners import gates, prunable
+from lib.pruners.sizes import flops
+
+LENET = ["conv1", "conv2", "fc1", "fc2"]
+NETWORKS = {
+    "moons": (moons_mlp, ["fc1", "fc2"], (2,)),
+    "lenet5": (lenet5, LENET, (1, 28, 28)),
+    "channels only": (small_lenet, ["conv1", "conv2"], (1, 8, 8)),
+    "positions only": (small_lenet, ["fc1"], (1, 8, 8)),
+    "one channel layer": (small_lenet, ["conv2", "fc2"], (1, 8, 8)),
+    "alexnet": (
+        lambda: AlexNet((3, 6, 7, 8, 9, 10), (12, 11), 5),
+        [f"conv{i}" for i in range(1, 6)] + ["fc1", "fc2", "fc3"],
+        (3, 32, 32),
+    ),
+    "residual": (small_resnet, ["blocks.0.conv1", "blocks.1.conv1", "blocks.2.conv1", "fc"], (1, 8, 8)),
+    "normalised": (
+        lambda: nn.Sequential(
+            nn.Conv2d(2, 6, 3, padding=1, bias=False), nn.BatchNorm2d(6, affine=False), nn.ReLU(), nn.AvgPool2d(2),
+            nn.Conv2d(6, 5, 3, stride=2, padding=1, dilation=2, padding_mode="reflect"), nn.BatchNorm2d(5), nn.Tanh(),
+            nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Dropout(), nn.Linear(20, 4, bias=False),
+        ),
+        ["0", "4", "10"],
+        (2, 12, 12),
+    ),
+}  # fmt: skip
+
+
+def half_closed(name, kind="sigmoid", seed=0):
+    """A gated network with about half of its gates closed, and norms that have seen something."""
+    build, layers, shape = NETWORKS[name]
+    torch.manual_seed(seed)
+    model = gates.gated(build(), layers, kind=kind).double()
+    draw = torch.Generator().manual_seed(seed)
+    for one in gates.gates_of(model):
+        one.phi.data = torch.randn(one.phi.shape, generator=draw).double() * 0.3
+        one.phi.data[0], one.phi.data[1] = 0.3, -1.0
+    for norm in (module for module in model.modules() if isinstance(module, nn.BatchNorm2d)):
+        norm.running_mean.normal_(generator=draw)
+        norm.running_var.uniform_(0.5, 2, generator=draw)
+        if norm.affine:
+            norm.bias.data.normal_(generator=draw)
+    return model, shape
+
+
+@pytest.mark.parametrize("kind", gates.KINDS)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_hardened_network_computes_what_the_gated_one_computes_at_test_time(name, kind):
+    model, shape = half_closed(name, kind)
+    examples = torch.randn(7, *shape, generator=torch.Generator().manual_seed(1)).double()
+    closed = [bool((~one.is_open()).any()) for one in gates.gates_of(model)]
+    assert all(closed)
+    model.train()
+    small = gates.harden(model)
+    assert not small.training
+    expected = model.eval()(examples).detach()
+    torch.testing.assert_close(small(examples), expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_hardened_network_has_the_live_weights_and_no_others(name):
+    model, shape = half_closed(name)
+    counted = gates.sizes(gates.trace(model, shape))
+    small = gates.harden(model)
+    weights = [layer.module.weight for layer in prunable(small)]
+    assert sum(weight.numel() for weight in weights if weight.requires_grad) == counted["parameters_live"]
+    assert flops(small.float(), shape) == counted["flops"]
+    assert not any(isinstance(module, (gates.Gated, gates.Gates)) for module in small.modules())
+
+
+def test_what_is_cut_is_cut_at_both_ends_with_its_positions_and_its_norm():
+    model = gates.gated(LeNet((1, 2, 3), 3, 1, 8, 4, 5), LENET)
+    open_units = ([1, 0], [1, 0, 1], [1, 1, 0, 1, 1, 0, 0, 0, 1, 1, 1, 1], [0, 1, 1, 0])
+    for one, units in zip(gates.gates_of(model), open_units, strict=True):
+        one.phi.data = torch.tensor(units) * 20.0 - 10
+    small = gates.harden(model)
+    assert small.conv1.weight.shape == (1, 1, 3, 3)
+    assert small.conv2.weight.shape == (2, 1, 3, 3)
+    # channels 0 and 2 arrive with four positions each; of the first channel's the third is closed
+    assert small.fc1[0].indices.tolist() == [0, 1, 3, 4, 5, 6, 7]
+    assert torch.equal(small.fc1[1].weight, model.fc1.layer.weight[1:3][:, [0, 1, 3, 8, 9, 10, 11]])
+    assert small.fc2.weight.shape == (5, 2)
+    assert torch.equal(small.fc2.bias, model.fc2.layer.bias)
+    names = NETWORKS["residual"][1]
+    normed = gates.gated(small_resnet(), names[:1])
+    normed.blocks[0].bn1.gates.phi.data[3:] = -1.0
+    cut = gates.harden(normed).blocks[0]
+    assert (cut.conv1.out_channels, cut.bn1.num_features, cut.conv2.in_channels) == (3, 3, 3)
+
+
+def test_a_channel_nobody_reads_goes_too():
+    model = gates.gated(LeNet((1, 2, 3), 3, 1, 8, 4, 5), ["fc1"])
+    model.fc1.gates.phi.data[4:8] = -1.0  # all four positions of channel 1
+    small = gates.harden(model)
+    assert small.conv2.weight.shape == (2, 2, 3, 3)
+    assert isinstance(small.fc1, nn.Linear)
+
+
+def test_hardening_leaves_the_model_and_torchs_random_numbers_alone_and_shares_nothing():
+    model, _ = half_closed("lenet5")
+    model.train()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    state = torch.get_rng_state()
+    small = gates.harden(model)
+    assert torch.equal(torch.get_rng_state(), state)
+    for parameter in small.parameters():
+        parameter.data.zero_()
+    assert model.training
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_the_hardened_network_trains_and_keeps_what_was_fixed_fixed():
+    model, _ = half_closed("moons")
+    small = gates.harden(model)
+    assert [parameter.requires_grad for parameter in small.parameters()] == [False, True, True, True, True]
+    assert all(parameter.is_leaf for parameter in small.parameters())
+    small(torch.randn(3, 2).double()).sum().backward()
+
+
+def test_functions_and_methods_between_layers_are_followed_too():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c = nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 3), nn.Linear(4, 2)
+
+        def forward(self, images):
+            hidden = nn.functional.max_pool2d(torch.relu(self.a(images)), 2)
+            return self.c(nn.functional.relu(self.b(hidden)).tanh().flatten(1))
+
+    layers = gates.trace(gates.gated(Net(), ["a", "b", "c"]), (1, 8, 8))
+    assert {name: layer.source for name, layer in layers.items()} == {"a": None, "b": "a", "c": "b"}
+    assert [layer.positions for layer in layers.values()] == [36, 1, 1]
+
+
+def test_positions_that_are_mixed_otherwise_are_not_taken_for_channels():
+    """Flattened from another axis on, a channel is no block of the next layer's inputs."""
+    network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(2), nn.Linear(36, 4))
+    with pytest.raises(BadInput, match="gates on '0': its channels meet others"):
+        gates.gated(network, ["0"])
+    model = gates.gated(network, ["2"])
+    model[2].gates.phi.data[::3] = -1.0
+    images = torch.randn(2, 1, 8, 8)
+    torch.testing.assert_close(gates.harden(model)(images), model.eval()(images))
+
+
+def test_what_cannot_be_hardened_is_refused():
+    model, _ = half_closed("lenet5")
+    model.conv2.gates.phi.data[:] = -1.0
+    with pytest.raises(BadInput, match="all 50 gates of conv2 are closed, nothing passes it"):
+        gates.harden(model)
+    model = gates.gated(small_lenet(), ["conv2", "fc1"])
+    model.conv2.gates.phi.data[1:] = -1.0
+    model.fc1.gates.phi.data[:4] = -1.0  # the positions of the only open channel
+    with pytest.raises(BadInput, match=r"no open gates lead through (conv2|fc1), nothing passes it"):
+        gates.harden(model)
+    with pytest.raises(BadInput, match="LeNet has no gates"):
+        gates.harden(lenet5())
+
+    class Branching(nn.Module):
+        def forward(self, inputs):
+            return inputs if inputs.sum() > 0 else -inputs
+
+    with pytest.raises(BadInput, match=r"torch\.fx cannot follow the forward pass of Branching"):
+        gates.trace(Branching())

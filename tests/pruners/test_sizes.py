@@ -1,0 +1,98 @@
+"""FLOPs against the numbers everyone knows and against counting by hand."""
+
+import pytest
+import torch
+from torch import nn
+
+from lib import pruners
+from lib.base import BadInput
+from lib.models.lenet import lenet5
+from lib.models.resnet import resnet20
+from lib.papers.gst import measures
+from lib.pruners.sizes import flops, operations_per_byte, parameters, sizes
+
+
+def test_parameters_are_weights_biases_and_norms_whether_masked_or_not():
+    model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.BatchNorm2d(8))
+    assert parameters(model) == 8 * 4 * 9 + 8 + 2 * 8
+    pruners.attach(model, pruners.n_of_m(pruners.magnitude(model)))
+    assert parameters(model) == 8 * 4 * 9 + 8 + 2 * 8
+
+
+def test_a_linear_layer_uses_each_weight_once():
+    assert flops(nn.Linear(3, 5), (3,)) == 2 * 15
+
+
+def test_a_convolution_uses_each_weight_at_every_output_position():
+    assert flops(nn.Conv2d(3, 8, 3, stride=2, padding=1), (3, 10, 10)) == 2 * (8 * 3 * 9) * 5 * 5
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "millions"), [(lenet5(), (1, 28, 28), 2.293), (resnet20(), (3, 32, 32), 40.81)]
+)
+def test_known_networks_have_their_known_multiplications(model: nn.Module, shape: tuple, millions: float):
+    assert flops(model, shape) / 2e6 == pytest.approx(millions, rel=1e-3)
+
+
+def test_only_kept_weights_count_and_the_model_is_left_as_it_was():
+    model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 4)).train()
+    before = model[1].running_mean.clone()
+    pruners.attach(model, pruners.n_of_m(pruners.magnitude(model)))
+    model[1].eval()  # frozen, as in fine-tuning
+    modes = [module.training for module in model.modules()]
+    assert flops(model, (4, 4, 4)) == 2 * (72 * 4 + 32)
+    assert [module.training for module in model.modules()] == modes
+    assert model.training
+    assert not model[1].training
+    assert torch.equal(model[1].running_mean, before)
+    assert not model[0]._forward_hooks
+
+
+def test_a_layer_that_runs_twice_counts_twice():
+    layer = nn.Linear(4, 4)
+    assert flops(nn.Sequential(layer, layer), (4,)) == 2 * 2 * 16
+
+
+def test_sizes_of_a_small_network_counted_by_hand():
+    """Two layers, 8 x 16 pruned to 2:4 and 2 x 8 dense; 16-bit values, 16-bit indices, 32-bit row pointers."""
+    model = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 2))
+    scores = pruners.magnitude(model)
+    pruners.attach(model, pruners.n_of_m(scores.only(["0.weight"])))
+    assert sizes(model, (16,)) == {
+        "parameters": 128 + 8 + 16 + 2,
+        "weights": 144,
+        "kept": 64 + 16,
+        "bytes_dense": 2 * 154,
+        "bytes_csr": 2 * 10 + (64 + 16) * (2 + 2) + 4 * (9 + 3),
+        "bytes_bitmap": 2 * 10 + 2 * 80 + 144 // 8,
+        "bytes_two_four": 2 * 10 + 64 * 2 + 64 * 2 // 8 + 16 * 2,
+        "flops_dense": 2 * 144,
+        "flops": 2 * 80,
+    }
+
+
+def test_operations_per_byte_counted_by_hand():
+    network = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
+    moved = (15 + 4 * 8) + (10 + 4 * 7)  # weights once; of each example what goes in and comes out
+    assert operations_per_byte(network, (3,), batch=4, value_bits=16) == 2 * 4 * 25 / (2 * moved)
+    assert operations_per_byte(network, (3,), batch=4, value_bits=32) == 2 * 4 * 25 / (4 * moved)
+    convolution = nn.Conv2d(3, 8, 3)
+    assert operations_per_byte(convolution, (3, 5, 5), batch=1) == 2 * 216 * 9 / (2 * (216 + 75 + 72))
+    assert not convolution._forward_hooks
+
+
+def test_a_layer_that_is_not_used_neither_computes_nor_moves_anything():
+    class Net(nn.Sequential):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self[0](x)
+
+    model = Net(nn.Linear(3, 5), nn.Linear(3, 5))
+    assert operations_per_byte(model, (3,), batch=4) == operations_per_byte(model[0], (3,), batch=4)
+
+
+def test_the_papers_operations_per_byte_with_256_transitions_and_one_image():
+    """Figure 1 prints 50 to 60 for TD3 and more than 100 for ResNet-34."""
+    assert 50 < measures.operations_per_byte("critic of HalfCheetah", 256) < 60
+    assert measures.operations_per_byte("ResNet-34", 1) > 100
+    with pytest.raises(BadInput, match="network 'resnet': known are actor of HalfCheetah"):
+        measures.operations_per_byte("resnet", 1)

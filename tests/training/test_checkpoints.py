@@ -1,0 +1,102 @@
+"""A checkpoint comes back as it was written or not at all: what is damaged is named, set aside, and begun anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from lib.base import BadInput
+from lib.training import checkpoints
+
+CONTENT = {"weights": torch.linspace(-1, 1, 500), "rows": [{"epoch": 1, "loss": 0.1}], "none": None}
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    path = tmp_path / "deep" / "state.pt"
+    checkpoints.write(CONTENT, path)
+    return path
+
+
+def test_a_checkpoint_comes_back_as_it_was(kept: Path, capsys: pytest.CaptureFixture):
+    found = checkpoints.read(kept)
+    assert torch.equal(found.pop("weights"), CONTENT["weights"])
+    assert found == {name: CONTENT[name] for name in ("rows", "none")}
+    assert checkpoints.read(kept.with_name("another.pt")) is None
+    assert capsys.readouterr().err == ""
+
+
+def changed(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    return lambda path: path.write_bytes(change(path.read_bytes()))
+
+
+DAMAGES = {
+    "empty": changed(lambda content: b""),
+    "cut short": changed(lambda content: content[:-1]),
+    "half": changed(lambda content: content[: len(content) // 2]),
+    "without its checksum": changed(lambda content: content.rpartition(checkpoints.MARK)[0]),
+    "more behind it": changed(lambda content: content + b"x"),
+    "zeros": changed(lambda content: bytes(len(content))),
+    "text": changed(lambda content: b"a checkpoint"),
+    "a folder": lambda path: (path.unlink(), path.mkdir()),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_checkpoint_is_named_and_set_aside(kept: Path, capsys: pytest.CaptureFixture, damage: str):
+    DAMAGES[damage](kept)
+    assert checkpoints.read(kept) is None
+    said = capsys.readouterr().err
+    assert said.startswith(f"{kept} is damaged (")
+    assert said.endswith("): kept as state.damaged, its run starts anew\n")
+    assert said.count("\n") == 1
+    assert [path.name for path in kept.parent.iterdir()] == ["state.damaged"]
+
+
+def test_whichever_bit_is_flipped_no_other_numbers_are_loaded(kept: Path):
+    content = kept.read_bytes()
+    for place in range(0, len(content), len(content) // 150):
+        spoilt = bytearray(content)
+        spoilt[place] ^= 1 << place % 8
+        kept.write_bytes(spoilt)
+        assert checkpoints.read(kept) is None
+    assert len(list(kept.parent.iterdir())) > 150  # each is kept under a name of its own
+
+
+def train(state: Path, epochs: int, rate: float = 0.5) -> tuple[nn.Module, list[int]]:
+    """A session that counts its epochs; the model, and which epochs were computed now."""
+    torch.manual_seed(0)
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), rate)
+    session = checkpoints.Session(state, {"rate": rate}, model, optimizer, save_seconds=0)
+    rows, computed = session.load(), []
+    for epoch in range(len(rows), epochs):
+        optimizer.zero_grad()
+        model(torch.full((1, 3), epoch + 1.0)).sum().backward()
+        optimizer.step()
+        computed.append(epoch)
+        rows.append({"epoch": epoch})
+        session.advance(rows, lambda: None, last=epoch + 1 == epochs)
+    return model, computed
+
+
+def test_a_session_with_a_damaged_checkpoint_starts_anew_and_ends_as_it_would_have(tmp_path: Path):
+    undisturbed, _ = train(tmp_path / "one.pt", 4)
+    train(tmp_path / "two.pt", 2)
+    assert train(tmp_path / "two.pt", 3)[1] == [2]
+    content = bytearray((tmp_path / "two.pt").read_bytes())
+    content[len(content) // 2] ^= 4
+    (tmp_path / "two.pt").write_bytes(content)
+    again, computed = train(tmp_path / "two.pt", 4)
+    assert computed == [0, 1, 2, 3]
+    assert torch.equal(again.weight, undisturbed.weight)
+
+
+def test_a_session_with_other_settings_is_refused(tmp_path: Path):
+    train(tmp_path / "one.pt", 1)
+    with pytest.raises(BadInput, match=r"is a session with other settings \(rate\): move it away to start anew"):
+        train(tmp_path / "one.pt", 2, rate=0.1)

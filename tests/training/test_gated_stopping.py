@@ -1,0 +1,198 @@
+"""Laws of `lib.training.gated`: what is held out, stopping and going on, and what is refused."""
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from lib.base import BadInput
+from lib.data import vision
+from lib.models.plain import moons_mlp
+from lib.pruners import gates
+from lib.training.examples import Examples
+from lib.training.gated import GatedTraining, hold_out, train
+from lib.training.supervised import accuracy
+
+SPARSIFY = GatedTraining(epochs=(2, 3, 2), lambdas=(0.1, 0.1), k=7.0, batch=16)
+EXPAND = replace(SPARSIFY, k=0.5, expand=True, validation=0.25, patience=1)
+
+
+def points(count=40, test=12, seed=0):
+    """Points whose class is the sign of their product, random ones for the test."""
+    draw = np.random.default_rng(seed)
+    inputs = draw.normal(size=(count + test, 2)).astype(np.float32)
+    labels = (inputs.prod(1) > 0).astype(np.int64)
+    parts = {"train_inputs": inputs[:count], "train_labels": labels[:count]}
+    return Examples.of(SimpleNamespace(**parts, test_inputs=inputs[count:], test_labels=labels[count:]))
+
+
+def network(start=None, k=7.0, seed=0, dropout=0.0, **more):
+    """2-6-5-2; the first map is fixed."""
+    torch.manual_seed(seed)
+    plain = moons_mlp(6, 5)
+    plain.relu = nn.Sequential(nn.ReLU(), nn.Dropout(dropout))
+    return gates.gated(plain, ["fc1", "fc2"], k=k, start=start, seed=seed, **more)
+
+
+def same_state(left, right):
+    left, right = left.state_dict(), right.state_dict()
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+def stop_at(*calls):
+    """An `advance` that raises at these calls (from 1), and counts."""
+
+    def advance():
+        advance.calls += 1
+        if advance.calls in calls:
+            raise InterruptedError
+
+    advance.calls = 0
+    return advance
+
+
+def test_the_validation_split_is_a_part_of_the_training_set_and_never_trained_on():
+    examples = points()
+    left, held = hold_out(examples, 0.25, seed=0)
+    assert (len(left.train_labels), len(held.test_labels)) == (30, 10)
+    both = torch.cat([left.train_inputs, held.test_inputs])
+    assert sorted(both[:, 0].tolist()) == sorted(examples.train_inputs[:, 0].tolist())
+    assert torch.equal(left.test_inputs, examples.test_inputs)
+    assert not torch.equal(hold_out(examples, 0.25, seed=1)[1].test_inputs, held.test_inputs)
+    seen, model = [], network(start=(3, 3), k=0.5)
+    model.register_forward_pre_hook(lambda m, inputs: seen.append(inputs[0]) if m.training else None)
+    train(model, examples, EXPAND, seed=0)
+    shown = {tuple(row) for row in torch.cat(seen).tolist()}
+    assert shown == {tuple(row) for row in examples.scaled(left.train_inputs).tolist()}
+
+
+def test_the_test_set_decides_nothing():
+    examples, models = points(), []
+    for test_inputs in (examples.test_inputs, examples.test_inputs + 100):
+        models.append(network(start=(3, 3), k=0.5))
+        train(models[-1], replace(examples, test_inputs=test_inputs), replace(EXPAND, epochs=(1, 20, 1)), seed=0)
+    assert same_state(*models)
+
+
+# Stop and go on
+
+
+@pytest.mark.parametrize("stops", [(1,), (2,), (5,), (9,), (12,), (13,), (2, 6, 11)])
+@pytest.mark.parametrize("expand", [False, True])
+def test_a_session_stopped_anywhere_goes_on_to_the_same_numbers(tmp_path, stops, expand):
+    """Bit for bit: weights, gates, which units have woken, rows."""
+    examples = points()
+    settings = replace(EXPAND if expand else SPARSIFY, epochs=(2, 8, 3), tolerance=1e9)
+    asked = {"start": (3, 3) if expand else None, "k": settings.k, "dropout": 0.2}
+    whole = network(**asked)
+    rows = train(whole, examples, settings, seed=1)
+    state = tmp_path / "below" / "session.pt"
+    for stop in stops:
+        with pytest.raises(InterruptedError):
+            train(network(**asked), examples, settings, seed=1, state=state, advance=stop_at(stop))
+    resumed, advance = network(**asked, seed=8), stop_at()
+    torch.rand(3)
+    assert train(resumed, examples, settings, seed=1, state=state, advance=advance) == rows
+    assert same_state(resumed, whole)
+    assert [one.k for one in gates.gates_of(resumed)] == [one.k for one in gates.gates_of(whole)]
+    assert advance.calls == len(rows)
+
+
+def test_a_finished_session_only_loads_and_one_of_other_settings_is_refused(tmp_path):
+    state, examples, model = tmp_path / "s.pt", points(), network()
+    rows = train(model, examples, SPARSIFY, seed=1, state=state)
+    loaded = network(seed=8)
+    loaded.register_forward_pre_hook(lambda m, _: pytest.fail("nothing is left to train") if m.training else None)
+    assert train(loaded, examples, SPARSIFY, seed=1, state=state) == rows
+    assert same_state(loaded, model)
+    assert not loaded.training
+    for other in (replace(SPARSIFY, lambdas=(0.2, 0.1)), replace(SPARSIFY, k=6.0)):
+        with pytest.raises(BadInput, match=r"s\.pt is a session with other settings \((lambdas|k)\): move it away"):
+            train(network(), examples, other, seed=1, state=state)
+    with pytest.raises(BadInput, match=r"other settings \(gates\)"):
+        train(network(tau=0.4), examples, SPARSIFY, seed=1, state=state)
+
+
+def test_other_seeds_give_other_numbers():
+    examples = points()
+    rows = [
+        train(network(), examples, SPARSIFY, seed=seed, session=session) for seed, session in ((0, 0), (1, 0), (0, 1))
+    ]
+    losses = [tuple(row["regularised_loss"] for row in one) for one in rows]
+    assert len(set(losses)) == 3
+
+
+# Bad input
+
+
+def test_a_diverging_loss_is_said():
+    with pytest.raises(
+        FloatingPointError, match=r"the loss is (nan|inf) in epoch \d: training diverged; lower the rate"
+    ):
+        train(network(), points(), replace(SPARSIFY, learning_rate=1e30), seed=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"epochs": (1, 2)}, r"epochs=\(1, 2\), batch=16: expected three stages"),
+        ({"epochs": (0, 0, 0)}, "at least 1"),
+        ({"epochs": (1, -1, 1)}, "at least 1"),
+        ({"batch": 0}, "batch=0"),
+        ({"gate_speed": 0.0}, "gate_speed=0.0 must both be above 0"),
+        ({"learning_rate": -1.0}, "learning_rate=-1.0, gate_speed=1.0"),
+        ({"lambdas": (0.1, math.nan)}, r"lambdas=\(0.1, nan\) must be finite numbers"),
+        ({"k": -0.5}, "k=-0.5: the slope is at least 0"),
+        ({"k": math.inf}, "k=inf: the slope is at least 0"),
+        ({"estimator": "reinforce"}, "estimator='reinforce': known are arm, ar, hard_concrete"),
+        ({"validation": 1.0}, "validation=1.0, patience=5, .*expected a share between 0 and 1"),
+        ({"patience": 0}, "patience=0, .*at least 1"),
+        ({"tolerance": math.nan}, "tolerance=nan: expected .* at least 0"),
+        ({"tolerance": -0.1}, "tolerance=-0.1: expected .* at least 0"),
+        ({"rest": -1}, "rest=-1, expand=False: expected a number of epochs"),
+        ({"rest": 9, "expand": True}, "rest=9, expand=True: expected .* 0 for an expansion"),
+        ({"augment": "flip"}, "augment='flip': known are none, crop_flip"),
+        ({"precision": "float16"}, "precision='float16': known are float32, bfloat16"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused_by_name(change, line):
+    with pytest.raises(BadInput, match=f"(gated training|gates): .*{line}"):
+        replace(SPARSIFY, **change)
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "line"),
+    [
+        (network(), replace(SPARSIFY, lambdas=(0.1,)), "1 lambdas for 2 gated layers"),
+        (network(), EXPAND, "an expansion needs dormant units in every gated layer"),
+        (network(start=(3, 5)), EXPAND, "an expansion needs dormant units in every gated layer"),
+        (
+            network(),
+            replace(SPARSIFY, estimator="hard_concrete"),
+            "estimator='hard_concrete' does not fit gates of kind",
+        ),
+        (network(kind="hard_concrete"), SPARSIFY, "estimator='arm' does not fit gates of kind hard_concrete"),
+        (moons_mlp(6, 5), SPARSIFY, "Sequential has no gates"),
+        (network(start=(3, 3)), replace(EXPAND, validation=0.001), "validation=0.001 of 40 training examples"),
+        (network(), replace(SPARSIFY, augment="crop_flip"), "'crop_flip' is for images"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_it_starts(model, settings, line):
+    with pytest.raises(BadInput, match=line):
+        train(model, points(), settings, seed=0)
+
+
+def test_the_moons_are_learned_and_hardened():
+    examples = Examples.of(vision.load("moons"))
+    torch.manual_seed(0)
+    model = gates.gated(moons_mlp(20, 16), ["fc1", "fc2"])
+    settings = GatedTraining((30, 60, 30), (1.0, 10.0), 7.0, 50, learning_rate=0.005)
+    rows = train(model, examples, settings, seed=0)
+    assert rows[29]["accuracy"] > 95
+    assert rows[-1]["parameters"] < 0.5 * rows[0]["parameters"]
+    small = gates.harden(model)
+    assert accuracy(small, examples) == rows[-1]["accuracy"] > 95

@@ -1,0 +1,134 @@
+"""Laws of `lib.training.language`: bits as defined, each character foreseen once, and stopping without a trace."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from lib.base import BadInput
+from lib.models.transformer import Decoder, LanguageModel
+from lib.training.language import Schedule, bits, fit, groups, learning_rate, share_right, windows
+
+SCHEDULE = Schedule(steps=6, every=2, batch=4, learning_rate=0.01)
+TEXT = torch.randint(10, (200,), generator=torch.Generator().manual_seed(0))
+
+
+class Always(nn.Module):
+    """The same logits wherever it is asked."""
+
+    def __init__(self, logits: torch.Tensor):
+        super().__init__()
+        self.logits = logits
+
+    def forward(self, tokens):
+        return self.logits.expand(*tokens.shape, -1)
+
+
+def model():
+    torch.manual_seed(3)
+    return LanguageModel(Decoder(10, 16, width=32, blocks=2, heads=2, dropout=0.1))
+
+
+def train(state=None, advance=lambda: None, **changed):
+    network = model()
+    measure = lambda network: bits(network, TEXT, 16)  # noqa: E731
+    rows = fit(network, windows(TEXT, 16, 4), SCHEDULE, 5, 0, state, advance=advance, measure=measure, **changed)
+    return network, rows
+
+
+@pytest.mark.parametrize("window", [7, 16, 199, 300])
+def test_a_model_that_knows_nothing_needs_the_logarithm_of_the_symbols(window):
+    assert bits(Always(torch.zeros(10)), TEXT, window) == pytest.approx(math.log2(10), rel=1e-6)
+
+
+@pytest.mark.parametrize("window", [7, 16])
+def test_bits_are_the_mean_of_minus_log2_of_what_each_next_character_was_given(window):
+    share = torch.arange(1, 11) / 55
+    expected = -share[TEXT[1:]].log2().mean()
+    assert bits(Always(share.log()), TEXT, window, batch=3) == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_targets_are_the_same_stretch_one_token_later():
+    inputs, targets = windows(torch.arange(100), 16, 8)(torch.Generator().manual_seed(0))
+    assert inputs.shape == targets.shape == (8, 16)
+    assert torch.equal(targets, inputs + 1)
+    assert torch.equal(inputs - inputs[:, :1], torch.arange(16).expand(8, 16))
+
+
+def test_every_stretch_of_the_text_is_drawn():
+    draw, generator = windows(torch.arange(20), 16, 64), torch.Generator().manual_seed(0)
+    assert draw(generator)[0][:, 0].unique().tolist() == [0, 1, 2, 3]
+
+
+def test_it_learns():
+    text = torch.arange(400) % 10
+    network = model()
+    rows = fit(network, windows(text, 16, 4), replace(SCHEDULE, steps=120, every=40), 0)
+    assert [row["step"] for row in rows] == [40, 80, 120]
+    assert bits(network, text, 16) < 0.5 < bits(model(), text, 16)
+
+
+def test_a_session_that_was_stopped_ends_with_the_same_numbers(tmp_path):
+    expected, rows = train()
+    count = 0
+
+    def stop():
+        nonlocal count
+        count += 1
+        if count == 2:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        train(tmp_path / "s.pt", stop)
+    done = []
+    gone_on, found = train(tmp_path / "s.pt", lambda: done.append(1))
+    assert found == rows
+    assert len(done) == 3  # two of them had been done before
+    states = expected.state_dict()
+    assert all(torch.equal(states[name], value) for name, value in gone_on.state_dict().items())
+
+
+def test_a_file_of_another_session_is_refused(tmp_path):
+    train(tmp_path / "s.pt", identity={"variant": "dense"})
+    with pytest.raises(BadInput, match=r"other settings \(variant\)"):
+        train(tmp_path / "s.pt", identity={"variant": "sparse"})
+
+
+def test_the_rate_rises_then_falls_to_zero():
+    schedule = Schedule(steps=100, every=1, batch=1, learning_rate=0.5, warmup=0.1)
+    rates = [learning_rate(schedule, step) for step in range(100)]
+    assert rates.index(max(rates)) == 9
+    assert max(rates) <= 0.5
+    assert rates[0] == pytest.approx(0.05)
+    assert rates[50] == pytest.approx(0.25)
+    assert rates[-1] < 0.001
+
+
+def test_only_matrices_decay():
+    decays, others = groups(model(), 0.1)
+    assert (decays["weight_decay"], others["weight_decay"]) == (0.1, 0.0)
+    assert {parameter.dim() for parameter in decays["params"]} == {2}
+    assert {parameter.dim() for parameter in others["params"]} == {1}
+    assert len(decays["params"]) + len(others["params"]) == len(list(model().parameters()))
+
+
+def test_share_right_counts_passages():
+    labels = torch.tensor([2, 1, 2, 2, 0])
+    answers = nn.Sequential(nn.Embedding(3, 3), nn.Flatten(0, 1))
+    answers[0].weight = nn.Parameter(torch.eye(3))
+    assert share_right(answers, torch.tensor([[2], [1], [1], [2], [0]]), labels, batch=2) == 80.0
+
+
+@pytest.mark.parametrize(
+    "change", [{"steps": 0}, {"every": 7}, {"batch": 0}, {"learning_rate": 0.0}, {"warmup": 1.0}, {"clip": 0.0}]
+)
+def test_a_schedule_that_cannot_be_is_refused(change):
+    with pytest.raises(BadInput, match=next(iter(change))):
+        replace(SCHEDULE, **change)
+
+
+def test_a_text_shorter_than_the_window_is_refused():
+    with pytest.raises(BadInput, match="16 tokens is too short for a window of 16"):
+        windows(torch.arange(16), 16, 1)

@@ -1,0 +1,113 @@
+"""Laws of the optimizer that knows the kept weights alone."""
+
+import copy
+
+import torch
+from torch import nn
+
+from lib import pruners
+from lib.training.agents import TRAINING, Draws, Transitions, draw_batch
+from lib.training.bc import BC, BCSettings
+from lib.training.masked_adam import MaskedAdam
+
+
+def trained(optimizer, parameters, masks, steps=5):
+    """The parameters after a few steps on gradients that do not know of the masks."""
+    draw = torch.Generator().manual_seed(1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        for parameter in parameters:
+            gradient = torch.randn(parameter.shape, generator=draw)
+            parameter.grad = gradient if masks is None else gradient * masks.get(parameter, torch.tensor(True))
+        optimizer.step()
+    return [parameter.detach().clone() for parameter in parameters]
+
+
+def setting():
+    draw = torch.Generator().manual_seed(0)
+    parameters = [nn.Parameter(torch.randn(shape, generator=draw)) for shape in ((2, 3, 5), (2, 3), (2, 1, 3))]
+    masks = {
+        parameter: torch.rand(parameter.shape, generator=draw) < 0.4 for parameter in (parameters[0], parameters[2])
+    }
+    with torch.no_grad():
+        for parameter, mask in masks.items():
+            parameter.mul_(mask)
+    return parameters, masks
+
+
+def test_it_is_adam_on_masked_gradients_and_removed_weights_stay_exactly_zero():
+    parameters, masks = setting()
+    ours = trained(MaskedAdam(parameters, masks, 0.01), parameters, None)
+    assert all((ours[place][~masks[parameters[place]]] == 0).all() for place in (0, 2))
+    rivals, masks = setting()
+    theirs = trained(torch.optim.Adam(rivals, 0.01, foreach=True), rivals, masks)
+    assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+    assert not torch.equal(ours[0], setting()[0][0])
+
+
+def test_it_remembers_nothing_of_what_is_removed():
+    parameters, masks = setting()
+    optimizer = MaskedAdam(parameters, masks, 0.01)
+    trained(optimizer, parameters, None, 1)
+    sizes = sorted(len(state["exp_avg"].flatten()) for state in optimizer.state_dict()["state"].values())
+    assert sizes == sorted([6, sum(int(mask.sum()) for mask in masks.values())])
+
+
+def test_it_goes_on_where_it_was():
+    parameters, masks = setting()
+    optimizer = MaskedAdam(parameters, masks, 0.01)
+    trained(optimizer, parameters, None, 3)
+    state, then = copy.deepcopy(optimizer.state_dict()), [parameter.detach().clone() for parameter in parameters]
+    whole = trained(optimizer, parameters, None, 2)
+    others, masks = setting()
+    again = MaskedAdam(others, masks, 0.01)
+    again.load_state_dict(state)
+    with torch.no_grad():
+        for other, value in zip(others, then, strict=True):
+            other.copy_(value)
+    assert all(torch.equal(a, b) for a, b in zip(trained(again, others, None, 2), whole, strict=True))
+
+
+def test_weights_that_somebody_else_sets_between_two_steps_are_where_it_goes_on():
+    parameters, masks = setting()
+    optimizer = MaskedAdam(parameters, masks, 0.01)
+    trained(optimizer, parameters, None, 2)
+    with torch.no_grad():
+        for parameter in parameters:
+            parameter.copy_(masks.get(parameter, torch.tensor(True)) * 5.0)
+    trained(optimizer, parameters, None, 1)
+    kept = torch.cat(
+        [parameter[masks.get(parameter, torch.ones_like(parameter, dtype=torch.bool))] for parameter in parameters]
+    )
+    assert (kept - 5).abs().max() < 0.02
+    assert all((parameter[~mask] == 0).all() for parameter, mask in masks.items())
+
+
+def test_without_masks_it_is_adam():
+    parameters, _ = setting()
+    rivals, _ = setting()
+    ours = trained(MaskedAdam(parameters, {}, 0.01), parameters, None)
+    theirs = trained(torch.optim.Adam(rivals, 0.01, foreach=True), rivals, None)
+    assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_masks_that_an_agent_holds_and_masks_on_its_layers_train_to_the_same_bits():
+    draw = torch.Generator().manual_seed(0)
+    seen = torch.randn(40, 6, generator=draw)
+    none = torch.zeros(40, 1)
+    data = Transitions(seen, torch.tanh(seen[:, :2]), none, seen, none)
+    held, attached = (BC(6, [1.0, 1.0], [0, 1], BCSettings(hidden=(8, 8), batch=8)) for _ in range(2))
+    masks = pruners.unstructured(pruners.magnitude(held.networks), [0.5, 0.8])
+    held.attach(masks)
+    pruners.attach(attached.networks, masks)
+    attached.start()  # its optimizers, without masks
+    draws = Draws([0, 1])
+    for step in range(5):
+        pair = draw_batch(held, data, draws, 8, TRAINING, step)
+        one, other = held.update(*pair), attached.update(*pair)
+        assert torch.equal(one["vae"], other["vae"])
+    pairs = zip(pruners.prunable(held.networks), pruners.prunable(attached.networks), strict=True)
+    assert all(torch.equal(mine.weight, theirs.weight) for mine, theirs in pairs)
+    assert {name: mask.tolist() for name, mask in held.attached().items()} == {
+        name: mask.tolist() for name, mask in masks.items()
+    }
