@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from lib.base import BadInput, Range
+from lib.training.callbacks import Both, Callback
 from lib.training.checkpoints import Session
 from lib.training.examples import AUGMENTS, Examples
 from lib.training.precision import autocast, check
@@ -73,6 +74,8 @@ def train(
     save_seconds: float = 20.0,
     advance: Callable[[], None] = lambda: None,
     progress: bool = False,
+    callback: Callable[[torch.optim.Optimizer], Callback] | None = None,
+    report: Callable[[], Mapping[str, object]] = dict,
 ) -> list[dict]:
     """Train the model in place and say after each epoch how it does on the test data; it is left in evaluation mode.
 
@@ -88,14 +91,17 @@ def train(
         save_seconds: save at most this often; the last epoch always is saved, and so is one at which `advance` raises.
         advance: called after each epoch; may raise to stop.
         progress: show a progress bar of epochs.
+        callback: makes, of the optimizer, what else happens after each update; its steps count from 1 over all epochs.
+        report: called after each epoch; what it gives goes into the row.
 
     Returns:
-        One row an epoch: epoch (from 1), loss (mean over the epoch's training examples), accuracy (test, percent).
+        One row an epoch: epoch (from 1), loss (mean over the epoch's training examples), accuracy (test, percent), and
+        what `report` gave.
     """
     examples.check(settings.augment)
     model.to(examples.mean.device)
-    if examples.images:  #: the layout in which convolutions run fastest
-        model.to(memory_format=torch.channels_last)
+    if examples.images:
+        _channels_last(model)
     optimizer = torch.optim.SGD(
         model.parameters(),
         settings.learning_rate,
@@ -104,16 +110,21 @@ def train(
         nesterov=settings.momentum > 0,
     )
     identity = {**asdict(settings), "seed": seed, "session": session}
-    keeper = Session(state, identity, model, optimizer, save_seconds)
+    hook, kept = None, optimizer
+    if callback is not None:
+        hook = callback(optimizer)
+        identity, kept = identity | hook.identity(), Both(optimizer, hook)
+    keeper = Session(state, identity, model, kept, save_seconds)
     rows = keeper.load()
     for _ in rows:
         advance()
     epochs = range(len(rows), settings.epochs)
     for epoch in tqdm(epochs, initial=len(rows), total=settings.epochs, disable=not progress):
-        loss = _epoch(model, optimizer, examples, settings, epoch, seed_of(seed, session, epoch))
+        loss = _epoch(model, optimizer, examples, settings, epoch, seed_of(seed, session, epoch), hook)
         if not math.isfinite(loss):
             raise FloatingPointError(f"the loss is {loss} in epoch {epoch + 1}: training diverged; lower the rate")
-        rows.append({"epoch": epoch + 1, "loss": loss, "accuracy": accuracy(model, examples, settings.precision)})
+        row = {"epoch": epoch + 1, "loss": loss, "accuracy": accuracy(model, examples, settings.precision)}
+        rows.append(row | dict(report()))
         keeper.advance(rows, advance, last=epoch + 1 == settings.epochs)
     model.eval()
     return rows
@@ -129,8 +140,21 @@ def accuracy(model: nn.Module, examples: Examples, precision: str = "float32", b
     return 100 * right / len(examples.test_labels)
 
 
+def _channels_last(model: nn.Module) -> None:
+    """Lay the weights of convolutions out as they run fastest; coefficients that a weight is made of stay as they are."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.dim() == 4:
+            tensor.data = tensor.data.to(memory_format=torch.channels_last)
+
+
 def _epoch(
-    model: nn.Module, optimizer: torch.optim.SGD, examples: Examples, settings: Training, epoch: int, seed: int
+    model: nn.Module,
+    optimizer: torch.optim.SGD,
+    examples: Examples,
+    settings: Training,
+    epoch: int,
+    seed: int,
+    callback: Callback | None = None,
 ) -> float:
     """One pass over the training data; the mean loss."""
     model.train()
@@ -149,6 +173,8 @@ def _epoch(
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
+        if callback is not None:
+            callback.step(epoch * len(batches) + step + 1)
         total += loss.detach() * len(labels)
     return float(total) / len(order)
 
