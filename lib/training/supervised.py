@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from lib.base import BadInput, Range
+from lib.data.folder import Images
 from lib.training.callbacks import Both, Callback
 from lib.training.checkpoints import Session
 from lib.training.examples import AUGMENTS, Examples
@@ -140,8 +141,23 @@ def accuracy(model: nn.Module, examples: Examples, precision: str = "float32", b
     return 100 * right / len(examples.test_labels)
 
 
+def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:
+    """Split the examples: without a random share of the training set, and with that share in place of the test set."""
+    if isinstance(examples.train_inputs, Images):
+        raise BadInput("a validation split of image files is not supported: load them as arrays")
+    count = len(examples.train_labels)
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed_of(seed, 0, 0, 3)))
+    order = order.to(examples.train_labels.device)
+    if not 0 < (number := round(share * count)) < count:
+        raise BadInput(f"validation={share} of {count} training examples leaves one part empty")
+    inputs, labels = examples.train_inputs, examples.train_labels
+    out, rest = order[:number], order[number:]
+    left = replace(examples, train_inputs=inputs[rest], train_labels=labels[rest])
+    return left, replace(left, test_inputs=inputs[out], test_labels=labels[out])
+
+
 def _channels_last(model: nn.Module) -> None:
-    """Lay the weights of convolutions out as they run fastest; coefficients that a weight is made of stay as they are."""
+    """Lay the weights of convolutions out as they run fastest; coefficients that make up a weight stay as they are."""
     for tensor in (*model.parameters(), *model.buffers()):
         if tensor.dim() == 4:
             tensor.data = tensor.data.to(memory_format=torch.channels_last)
