@@ -19,6 +19,30 @@ def _one_of_two(row: list[float]) -> list[bool]:
     return pruners.n_of_m({"w": torch.tensor([row]).abs()}, 1, 2)["w"][0].tolist()
 
 
+def _one_of_two_by_value(row: list[float]) -> list[bool]:
+    """As `_one_of_two`, by the weights instead of their magnitudes: a typical mistake."""
+    smallest = min(row)
+    return _one_of_two([weight - smallest for weight in row])
+
+
+def _packed(row: list[float]) -> tuple[list[float], list[int]]:
+    groups = torch.tensor([row]).reshape(-1, 4)
+    places = (groups == 0).int().argsort(dim=-1, stable=True)[:, :2].sort(dim=-1).values
+    return groups.gather(1, places).flatten().tolist(), places.flatten().tolist()
+
+
+def _only_nonzero(row: list[float]) -> tuple[list[float], list[int]]:
+    """Packs what is not zero, so that groups differ in length: a typical mistake."""
+    kept = [i for i, weight in enumerate(row) if weight != 0]
+    return [row[i] for i in kept], [i % 4 for i in kept]
+
+
+def _places_in_the_row(row: list[float]) -> tuple[list[float], list[int]]:
+    """Counts places from the beginning of the row: a typical mistake."""
+    values, places = _packed(row)
+    return values, [4 * (i // 2) + place for i, place in enumerate(places)]
+
+
 def _judge(differences: list[float], margin: float) -> str:
     return verdict(interval(differences), {"at_least": -margin})
 
@@ -30,6 +54,11 @@ def _saved(value_bits: int) -> float:
 
 def _padded(size: int, multiple: int) -> int:
     return products.padded(torch.zeros(size, 1), multiple, 1).shape[0]
+
+
+def _roofline(intensity: float, peak: float, bandwidth: float) -> float:
+    """The roofline of notebook 21: operations a second at most, for a product with so many operations a byte."""
+    return min(peak, intensity * bandwidth)
 
 
 def _memory_limit() -> float:
@@ -63,30 +92,133 @@ EXERCISES: dict[str, Checker] = {
         _saved(32),
         "Do for 32 bits what the text does for 16: one group of four dense, and the same group compressed.",
         tolerance=1e-3,
+        wrong={
+            50.0: "that leaves the metadata out: each kept value has two bits.",
+            43.75: "that is for 16-bit values; two bits weigh less beside 32.",
+            53.125: "that is what the compressed group takes, not what it saves.",
+        },
+        second="Dense: 4 x 32 bits. Compressed: 2 x 32 + 2 x 2 bits.",
+        learned="The wider the values, the less their places weigh: the saving tends to one half.",
     ),
-    "20.2": function(
+    "20.2": number(
+        math.ceil(4 * math.log2(math.comb(4, 2))),
+        "Count the patterns of a row first (how many groups, how many ways in each?); n bits tell 2^n things apart.",
+        wrong={
+            12: "that rounds each group up for itself (three bits a group); take the row as a whole.",
+            10: "2^10 is 1,024; are there not more patterns than that?",
+            16: "that is what the format spends; fewer bits are enough.",
+        },
+        second="Four groups with six ways each: 6^4 = 1,296 patterns.",
+        learned="The format spends 16 bits where 11 would do, so that a place is read without decoding others.",
+    ),
+    "20.3": function(
         _one_of_two,
         [([3.0, -4.0, 1.0, 0.5],), ([-1.0, 1.0],), ([0.0, 0.1, -7.0, 2.0, 5.0, -6.0],)],
         "Go through the row in pairs and keep the larger magnitude of each; of two equal ones keep the first.",
+        wrong=[
+            (lambda row: [i % 2 == 0 for i in range(len(row))], "you keep the first of each pair, whatever they are."),
+            (_one_of_two_by_value, "you compare the weights; a weight of -7 matters more than one of 2."),
+            (lambda row: [not one for one in _one_of_two(row)], "True means kept; yours is True where one is removed."),
+        ],
+        second="For a pair a, b: (True, False) if abs(a) >= abs(b), else (False, True).",
+        learned="1:2 has two ways in a pair, so four weights have four patterns where 2:4 has six.",
     ),
-    "20.3": number(
-        math.ceil(4 * math.log2(math.comb(4, 2))),
-        "Count the patterns of a row first (how many groups, how many ways in each?); n bits tell 2^n things apart.",
+    "20.4": function(
+        _packed,
+        [
+            ([4.0, 0.0, 0.0, 3.0, 0.0, -2.0, 5.0, 0.0],),
+            ([0.0, 0.0, 2.0, 0.0],),
+            ([0.0, 0.0, 0.0, 0.0, 1.0, 2.0, 0.0, 0.0],),
+        ],
+        "Go through the row in groups of four; take what is not zero, fill up with the earliest zeros, sort.",
+        wrong=[
+            (
+                _only_nonzero,
+                "a group with more than two zeros stores two values too, so that all groups take the same room.",
+            ),
+            (lambda row: _packed(row)[::-1], "the pair is (values, places), in this order."),
+            (_places_in_the_row, "a place is counted within its group, from 0 to 3: two bits."),
+        ],
+        second="places = sorted(sorted(range(4), key=lambda i: group[i] == 0)[:2]) ; Python's sort is stable.",
+        learned="Every group takes the same room: so the n-th value is found without looking at others.",
+    ),
+    "20.5": number(
+        78.3,
+        "pruners.n_of_m(scores, 4, 8) gives the mask; add up the magnitudes that it keeps, over those of all.",
+        tolerance=1.0,
+        wrong={
+            74.4: "that is 2:4; use n=4, m=8.",
+            82.3: "that is the free choice of half of the weights.",
+            50: "that is the share of weights; the question is about their magnitude.",
+        },
+        second="mask = pruners.n_of_m(scores, 4, 8)['w']; 100 * random[mask].abs().sum() / random.abs().sum()",
+        learned="A larger group has more freedom: 70 ways in eight places, where two groups of four have 36.",
     ),
     "21.1": number(
         2 * 1024**3 / 2 / 1e9,
         "Count the operations of the dense product, 2 M N K; the pattern lets half of them be skipped.",
         tolerance=0.005,
+        wrong={
+            2.15: "that is the dense product; half of its operations do nothing.",
+            0.54: "a multiplication and an addition count as two.",
+            1073.74: "in units of 10^9, please.",
+        },
+        second="M N K = 1024^3 = 1.0737 x 10^9.",
+        learned="An A100 could do this in two millionths of a second, if memory let it.",
     ),
-    "21.2": function(
-        _padded,
-        [(1, 16), (16, 16), (17, 16), (100, 32), (128, 64)],
-        "Round size / multiple up to a whole number, then multiply.",
-    ),
-    "21.3": number(
+    "21.2": number(
         _memory_limit(),
         "With one example memory is the limit: bytes moved by the dense product over bytes moved by the sparse one.",
         tolerance=0.005,
+        wrong={
+            2.0: "that is the limit of arithmetic; with one example memory is the limit.",
+            1.6: "that is for 8 bits, where metadata weigh more.",
+            0.56: "that is the sparse time over the dense one; turn it around.",
+        },
+        second="The dense weight has 16 bits a place, the compressed one 9; input and result hardly count.",
+        learned="A layer that waits for memory can gain at most what its storage shrinks by.",
+    ),
+    "21.3": function(
+        _padded,
+        [(1, 16), (16, 16), (17, 16), (100, 32), (128, 64)],
+        "Round size / multiple up to a whole number, then multiply.",
+        wrong=[
+            (lambda size, multiple: size // multiple * multiple, "you round down, so columns would be cut off."),
+            (lambda size, multiple: (size // multiple + 1) * multiple, "16 is a multiple of 16 already; add nothing."),
+            (lambda size, multiple: -(-size // multiple), "that is how many multiples; how many columns are they?"),
+        ],
+        second="-(-size // multiple) rounds a quotient up.",
+        learned="`two_four.linear` pads so and cuts the result; a zero column changes no sum.",
+    ),
+    "21.4": function(
+        _roofline,
+        [(1.0, 312e12, 1.555e12), (200.0, 312e12, 1.555e12), (5000.0, 624e12, 1.555e12), (2.0, 10.0, 5.0)],
+        "The smaller of two limits: the peak, and the bytes a second times the operations a byte.",
+        wrong=[
+            (
+                lambda intensity, peak, bandwidth: intensity * bandwidth,
+                "arithmetic is a limit too: the slope ends in a roof.",
+            ),
+            (lambda intensity, peak, bandwidth: peak, "memory is a limit too, for products of low intensity."),
+            (
+                lambda intensity, peak, bandwidth: max(peak, intensity * bandwidth),
+                "the slower of the two decides, not the faster.",
+            ),
+        ],
+        second="min(peak, intensity * bandwidth)",
+        learned="This one line is the roofline: it says before any kernel is written which of them can pay.",
+    ),
+    "21.5": number(
+        312e12 / (2 * 1.555e12),
+        "The ridge is peak / bandwidth. What does a doubled bandwidth make of it?",
+        tolerance=1.0,
+        wrong={
+            200.6: "that is the A100's ridge as it is.",
+            401.3: "more bandwidth moves the ridge to the left, not to the right.",
+            624: "that is a peak; the ridge is peak over bandwidth.",
+        },
+        second="312e12 / 3.11e12.",
+        learned="With more bandwidth arithmetic becomes the limit earlier, so 2:4 pays from fewer examples on.",
     ),
     "22.1": number(
         math.factorial(16) / (math.factorial(4) ** 4 * math.factorial(4)),
