@@ -136,8 +136,10 @@ SOLUTIONS = {
     "21.4": lambda intensity, peak, bandwidth: min(peak, intensity * bandwidth),
     "21.5": 100.3,
     "22.1": 2_627_625,  # 16! / (4!^4 x 4!)
-    "22.2": magnitude_kept,
-    "22.3": 33.3,
+    "22.2": 33.3,
+    "22.3": magnitude_kept,
+    "22.4": lambda order: [order.index(column) for column in range(len(order))],
+    "22.5": 5.2,
     "23.1": judge,
     "23.2": 0.40,
     "24.1": 0.05,
@@ -198,9 +200,6 @@ WRONG = {
     "13.2": lambda weights, sparsity: 12 * round((1 - sparsity) * weights),
     "13.3": 100,
     "13.4": 50.0,
-    "22.1": 63_063_000,  # forgets that the order of the groups does not matter
-    "22.2": lambda rows: sum(sum(sorted(map(abs, row))[len(row) // 2 :]) for row in rows),
-    "22.3": 80.0,
     "23.1": lambda differences, margin: "reproduced" if np.mean(differences) >= -margin else "differs",
     "23.2": 0.5,
     "24.1": 6.35 / 255,

@@ -78,6 +78,20 @@ def _magnitude_kept(rows: list[list[float]]) -> float:
     return permutation.kept(torch.tensor(rows))
 
 
+def _half_of_each_row(rows: list[list[float]]) -> float:
+    """Keeps the larger half of each row, without a pattern: a typical mistake."""
+    return float(sum(sum(sorted(map(abs, row))[len(row) // 2 :]) for row in rows))
+
+
+def _kept_by_value(rows: list[list[float]]) -> float:
+    """Keeps the two largest of four by value: a typical mistake."""
+    return float(sum(sum(map(abs, sorted(row[i : i + 4])[2:])) for row in rows for i in range(0, len(row), 4)))
+
+
+def _inverse(order: list[int]) -> list[int]:
+    return torch.tensor(order).argsort().tolist()
+
+
 def _may_read(places: int) -> list[list[bool]]:
     return torch.ones(places, places, dtype=torch.bool).tril().tolist()
 
@@ -223,8 +237,27 @@ EXERCISES: dict[str, Checker] = {
     "22.1": number(
         math.factorial(16) / (math.factorial(4) ** 4 * math.factorial(4)),
         "The formula for C = 16: four groups, and neither the order in a group nor the order of groups matters.",
+        wrong={
+            math.factorial(16): "that counts orders; many of them give the same groups.",
+            math.factorial(16) / math.factorial(4) ** 4: "the order of the four groups does not matter either.",
+            math.comb(16, 4): "that is how many ways there are for the first group alone.",
+        },
+        second="16! / (4!^4 x 4!)",
+        learned="Two and a half million are still tried in seconds; 24 columns have three million million.",
     ),
-    "22.2": function(
+    "22.2": number(
+        100 * (8 - 7) / (10 - 7),
+        "First what the new order keeps by 2:4; then how much more than before, of how much more there could be.",
+        tolerance=0.05,
+        wrong={
+            80.0: "that is what is kept of the best; the efficacy is what is won back of the loss.",
+            66.7: "that is what is still lost of the excess.",
+            14.3: "that is relative to what the given order keeps.",
+        },
+        second="The new order keeps 4 + 3 + 1 + 0 = 8.",
+        learned="100 % would be the best half without a pattern, which one order for all rows can seldom reach.",
+    ),
+    "22.3": function(
         _magnitude_kept,
         [
             ([[4.0, -3.0, 2.0, 1.0]],),
@@ -232,11 +265,37 @@ EXERCISES: dict[str, Checker] = {
             ([[5.0, 3.0, -2.0, 2.0, 0.0, 0.0, 1.0, 0.0]],),
         ],
         "In each row and each group of four add up the two largest |w|.",
+        wrong=[
+            (_half_of_each_row, "you take the larger half of the whole row; take two of every four neighbours."),
+            (_kept_by_value, "you rank the weights themselves; rank their magnitudes."),
+            (lambda rows: _magnitude_kept(rows[:1]), "you look at the first row only."),
+        ],
+        second="sorted(map(abs, row[i:i + 4]))[2:] are the two that stay.",
+        learned="This sum is all that a search over orders needs to know of a matrix.",
     ),
-    "22.3": number(
-        100 * (8 - 7) / (10 - 7),
-        "First what the new order keeps by 2:4; then how much more than before, of how much more there could be.",
-        tolerance=0.05,
+    "22.4": function(
+        _inverse,
+        [([2, 0, 1],), ([0, 1, 2, 3],), ([3, 1, 0, 2, 4],)],
+        "Where does column 0 stand in the permuted row? Its place is the first number of the answer.",
+        wrong=[
+            (lambda order: order[::-1], "that reverses the order; it does not undo it."),
+            (lambda order: order, "the same order again leads further away, but for swaps."),
+            (lambda order: list(range(len(order))), "that leaves the permuted row as it is."),
+        ],
+        second="[order.index(c) for c in range(len(order))]",
+        learned="A network is permuted so that each layer undoes the order of the one before it.",
+    ),
+    "22.5": number(
+        5.2,
+        "For each seed: 100 x (permutation.kept(matrix[:, order]) / permutation.kept(matrix) - 1).",
+        tolerance=1.2,
+        wrong={
+            17.9: "that is the matrix of figure 6, whose large columns stand together.",
+            0.052: "this is the share; the question is for percent.",
+            105.2: "subtract 1 before you turn it into percent.",
+        },
+        second="generator = torch.Generator().manual_seed(seed); matrix = torch.randn(8, 16, generator=generator)",
+        learned="Where columns are alike the order gains little by itself; it pays when some are larger than others.",
     ),
     "23.1": function(
         _judge,
