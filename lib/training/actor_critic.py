@@ -7,7 +7,7 @@ then they are forgotten. Settings and order of events are those of paper 5's ref
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
@@ -63,7 +63,7 @@ class Settings:
     epochs: int = 1
     parts: int = 1
     frames: int = 4
-    network: Sizes = Sizes()
+    network: Sizes = field(default_factory=Sizes)
     precision: str = "float32"
 
     def __post_init__(self):
@@ -238,11 +238,7 @@ class Trainer:
 
     def identity(self) -> dict:
         """What must be the same when a training goes on."""
-        settings = asdict(self.settings)
-        settings["network"] = {
-            name: list(value) if isinstance(value, tuple) else value for name, value in settings["network"].items()
-        }
-        own = {"game": self.games.name, "seed": self.seed, "total": self.total, "settings": settings}
+        own = {"game": self.games.name, "seed": self.seed, "total": self.total, "settings": asdict(self.settings)}
         return own | ({} if self.callback is None else self.callback.identity())
 
 

@@ -13,9 +13,10 @@ BALL, BAT, BRICK = 255, 200, 128
 class Bricks:
     """The ball moves by one pixel a step along a diagonal; a brick that it hits is gone and earns a point.
 
-    To be learned in a minute it also earns a point, as in no game of Atari's, when the paddle returns the ball. The ball comes back from the sides, from above, from bricks and from the paddle in the last row, which moves by one
-    pixel a step. Where it meets no paddle a life is lost, and a new ball starts somewhere below the wall. A wall without
-    bricks is built again. The game is over after the last life, or after LIMIT steps.
+    The ball comes back from the sides, from above, from bricks and from the paddle in the last row, which moves by one
+    pixel a step. To be learned within seconds the game also gives a point for each ball that the paddle returns, which
+    no game of Atari's does. Where the ball meets no paddle a life is lost, and a new ball starts below the wall. A wall
+    without bricks is built again. The game is over after the last life, or after LIMIT steps.
 
     Args:
         seed: of the places and directions of new balls.

@@ -29,7 +29,7 @@ from lib.data import vision
 from lib.models.alexnet import alexnet
 from lib.models.resnet import resnet32, small_resnet
 from lib.papers.gst.experiments.algorithm import Compression, GroupSparseTraining, begin, share
-from lib.papers.gst.experiments.ways import RATIOS, SINGLE, Blocks, Pruning
+from lib.papers.gst.experiments.ways import METHODS, RATIOS, SINGLE, Blocks, Pruning, refuse_methods
 from lib.training.examples import Examples
 from lib.training.supervised import Training, accuracy, hold_out, seed_of, train
 
@@ -38,8 +38,6 @@ NETWORKS: dict[str, Callable[[int], nn.Module]] = {  # from the number of classe
     "small_resnet": small_resnet,
     "alexnet": alexnet,
 }
-METHODS = ("dense", "rwp")  # of single weights; blocks are the method gst
-
 KEYS = ("data", "network", "method", "block", "shift", "conversion", "seed")
 INDEX = (*KEYS, "epoch")
 COLUMNS = (*INDEX, "accuracy", "held_out", "sparsity", "phase", "share", *RATIOS)
@@ -71,14 +69,11 @@ class Task:
 
     def __post_init__(self):
         refuse_unknown(self, data=vision.names(), network=NETWORKS)
-        if unknown := [name for name in self.methods if name not in METHODS]:
-            raise BadInput(f"methods: {unknown[0]!r} is unknown; known are {', '.join(METHODS)}")
+        refuse_methods(self.methods)
         if self.first > self.last:
             raise BadInput(f"first={self.first} comes after last={self.last}: name the first and the last layer")
         for one in self.blocks:
-            if one.block == 1 or one.shift == 0:
-                raise BadInput(f"{self.network}: single weights are a method; ask for larger blocks and a shift")
-            Compression(("any",), one.block, one.shift, one.conversion)  # refuses what cannot be
+            one.check()
 
 
 @dataclass(frozen=True)

@@ -81,9 +81,7 @@ class Task:
         if max(self.starts) + self.pruning.every > self.ramp * self.steps:
             raise BadInput(f"{self.env}: a ramp that ends at {self.ramp} of {self.steps} steps has no pruning")
         for one in self.blocks:
-            Compression(self.layers, one.block, one.shift, one.conversion)  # refuses what cannot be
-            if one.block == 1 or one.shift == 0:
-                raise BadInput(f"{self.env}: blocks of one weight are trained anyway; ask for larger ones and a shift")
+            one.check()
 
 
 @dataclass(frozen=True)

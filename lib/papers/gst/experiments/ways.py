@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lib import pruners
+from lib.base import BadInput
+from lib.papers.gst.experiments.algorithm import Compression
+
+METHODS = ("dense", "rwp")  # of single weights; blocks are the method gst
+RATIOS = {"compression_ratio": "weights", "ideal_ratio": "none", "coefficient_ratio": "coefficients"}  # and bitmaps
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,25 @@ class Blocks:
     shift: float
     conversion: str = "none"
 
+    def check(self) -> None:
+        """Refuse what is no way of grouping.
+
+        Raises:
+            BadInput: single weights, which are methods of their own, or a conversion that there is not.
+        """
+        Compression(("any",), self.block, self.shift, self.conversion)
+        if self.block == 1 or self.shift == 0:
+            raise BadInput("blocks of one weight are trained anyway; ask for larger ones and a shift")
+
 
 SINGLE = Blocks(1, 0.0)  # weights that share nothing: dense networks, and reward-aware pruning alone
-RATIOS = {"compression_ratio": "weights", "ideal_ratio": "none", "coefficient_ratio": "coefficients"}  # and bitmaps
+
+
+def refuse_methods(methods: tuple[str, ...]) -> None:
+    """Refuse methods of single weights that nobody knows.
+
+    Raises:
+        BadInput: the first of them.
+    """
+    if unknown := [name for name in methods if name not in METHODS]:
+        raise BadInput(f"methods: {unknown[0]!r} is unknown; known are {', '.join(METHODS)}")
