@@ -189,9 +189,11 @@ SOLUTIONS = {
     "50.1": 16_384,
     "50.2": circulant_block,
     "50.3": 74.5,
-    "51.1": sparsities,
-    "51.2": 49.9,  # 0.95 x 47.5 + 0.05 x 95
-    "51.3": 40.0,
+    "51.1": 49.9,  # 0.95 x 47.5 + 0.05 x 95
+    "51.2": 40.0,
+    "51.3": sparsities,
+    "51.4": lambda returns, size: [float(np.mean(returns[: i + 1][-size:])) for i in range(len(returns))],
+    "51.5": 62,
     "52.1": 59.8,
     "52.2": average_ratio,
     "52.3": 37.5,
@@ -244,9 +246,6 @@ WRONG = {
     "50.1": 4096,  # a number a block
     "50.2": lambda c: [[c[(j - i) % len(c)] for j in range(len(c))] for i in range(len(c))],
     "50.3": 80.2,
-    "51.1": lambda rewards: [5 * sum(r > 0 for r in rewards[: i + 1]) for i in range(len(rewards))],
-    "51.2": 47.5,
-    "51.3": 45.8,  # without the bitmap
     "52.1": 53.5,
     "52.2": lambda sparsities, block, shift: np.mean([1 - (1 - s) / block for s in sparsities]),
     "52.3": 75,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from lib import pruners
@@ -17,6 +18,41 @@ def _circulant_block(c: list[float]) -> list[list[float]]:
 def _sparsities(rewards: list[float]) -> list[int]:
     schedule = pruners.RewardAware(increase=0.05, every=1)
     return [round(100 * schedule.target(chance, reward)) for chance, reward in enumerate(rewards, start=1)]
+
+
+def _pruned_by_gains(rewards: list[float]) -> list[int]:
+    """Prunes whenever a reward is above the one before: a typical mistake."""
+    found, before = [], 0.0
+    for reward in rewards:
+        found.append((found[-1] if found else 0) + 5 * (reward > before))
+        before = reward
+    return found
+
+
+def _pruned_by_ties(rewards: list[float]) -> list[int]:
+    """Prunes at a reward that equals the record too: a typical mistake."""
+    found, highest = [], 0.0
+    for reward in rewards:
+        found.append((found[-1] if found else 0) + 5 * (reward >= highest))
+        highest = max(highest, reward)
+    return found
+
+
+def _window(returns: list[float], size: int) -> list[float]:
+    return [float(np.mean(returns[max(0, end - size) : end])) for end in range(1, len(returns) + 1)]
+
+
+def _window_of_full(returns: list[float], size: int) -> list[float]:
+    """Counts episodes that there are not yet as 0: a typical mistake."""
+    return [float(np.sum(returns[max(0, end - size) : end]) / size) for end in range(1, len(returns) + 1)]
+
+
+def _pruned_without_noise() -> float:
+    """The percentage that notebook 51's made-up agent has lost in the end, without noise and two points at a time."""
+    steps = np.arange(1, 1001)
+    learned = 100 * (1 - np.exp(-steps / 250)) - 60 * np.exp(-(((steps - 450) / 80) ** 2))
+    schedule = pruners.RewardAware(increase=0.02, every=25, reference="pruning")
+    return 100 * [schedule.target(step, reward) for step, reward in enumerate(learned, start=1)][-1]
 
 
 def _steady_sparsity() -> float:
@@ -52,20 +88,74 @@ EXERCISES: dict[str, Checker] = {
         "An eighth of the numbers is left, and a sixteenth is charged for the bitmap; then times the share.",
         tolerance=0.06,
     ),
-    "51.1": function(
-        _sparsities,
-        [([1.0, 3.0, 2.0, 3.0, 4.0],), ([-5.0, -1.0, 0.0, 0.5],), ([],), ([9.0, 8.0, 7.0],)],
-        "Five points more whenever a reward is above all before it, and above 0; otherwise as before.",
-    ),
-    "51.2": number(
+    "51.1": number(
         _steady_sparsity(),
         "It grows evenly from 0 to 95 % during 950,000 steps and stays there; average both parts by their length.",
         tolerance=0.8,
+        wrong={
+            95: "that is where it ends; average over the whole training.",
+            47.5: "that forgets the last 50,000 steps, in which it stays at 95 %.",
+            0.499: "this is the share; the question is for percent.",
+        },
+        second="0.95 x 47.5 + 0.05 x 95.",
+        learned="Even a steady pruning to 95 % has an average below one half: what is saved late is saved briefly.",
     ),
-    "51.3": number(
+    "51.2": number(
         100 * ratio(_steady_sparsity() / 100, 1, share=0.917),
         "The ratio is linear in S, so put the average sparsity into equation 3.",
         tolerance=0.8,
+        wrong={
+            45.8: "the bitmap costs a sixteenth of what the weights take.",
+            43.6: "the share applies to the bitmap as well: only compressed layers have one.",
+            49.9: "that is the sparsity; equation 3 charges a bitmap and counts only the compressed share.",
+        },
+        second="0.917 x (0.499 - 1/16).",
+        learned="The printed 49.1 % of HalfCheetah is out of reach at this rhythm, so the paper pruned more often.",
+    ),
+    "51.3": function(
+        _sparsities,
+        [([1.0, 3.0, 2.0, 3.0, 4.0],), ([-5.0, -1.0, 0.0, 0.5],), ([],), ([9.0, 8.0, 7.0],)],
+        "Five points more whenever a reward is above all before it, and above 0; otherwise as before.",
+        wrong=[
+            (
+                lambda rewards: [5 * sum(r > 0 for r in rewards[: i + 1]) for i in range(len(rewards))],
+                "you prune at every positive reward; it has to be a record.",
+            ),
+            (_pruned_by_gains, "you compare with the reward before; compare with the highest so far."),
+            (_pruned_by_ties, "a reward that only equals the record is no new one."),
+        ],
+        second="Keep two numbers: the highest reward so far (0 at first) and the sparsity.",
+        learned="This is algorithm 2; everything else about it is when a reward is known.",
+    ),
+    "51.4": function(
+        _window,
+        [([1.0, 3.0, 5.0], 2), ([4.0], 10), ([2.0, 4.0, 6.0, 8.0, 10.0], 3)],
+        "After episode i average the last `size` of the first i + 1 returns.",
+        wrong=[
+            (
+                lambda returns, size: _window(returns, len(returns)),
+                "that is the mean of all episodes so far; take the last ones.",
+            ),
+            (
+                _window_of_full,
+                "before there are `size` episodes, average those there are; do not count missing ones as 0.",
+            ),
+            (lambda returns, size: list(returns), "these are the returns themselves; average them."),
+        ],
+        second="[sum(r) / len(r) for r in (returns[max(0, i + 1 - size) : i + 1] for i in range(len(returns)))]",
+        learned="A longer window makes fewer, but surer records.",
+    ),
+    "51.5": number(
+        _pruned_without_noise(),
+        "sparsity, highest = reward_aware(learned, increase=0.02); the answer is 100 * sparsity[-1].",
+        tolerance=0.5,
+        wrong={
+            30: "that is the noisy agent; take `learned`, not `reward`.",
+            80: "that would be every chance; in the bad time the reward is no record.",
+            0.62: "this is the share; the question is for percent.",
+        },
+        second="Of 40 chances 31 come with a record, each takes two points.",
+        learned="Noise makes early lucky records that block later ones; a smooth curve is nearly always a record.",
     ),
     "52.1": number(
         100 * (0.491 / 0.917 + 1 / 16),
