@@ -64,6 +64,21 @@ def _average_ratio(sparsities: list[float], block: int, shift: float) -> float:
     return sum(ratio(s, b, bitmap="none") for s, b in zip(sparsities, blocks, strict=True)) / len(sparsities)
 
 
+def _last_ratio(sparsities: list[float], block: int, shift: float) -> float:
+    """Takes the end for the average: a typical mistake."""
+    return _average_ratio(sparsities[-1:], block, shift)
+
+
+def _released(numbers: list[float], kept: list[bool]) -> list[list[float]]:
+    return _circulant_block([number * keep for number, keep in zip(numbers, kept, strict=True)])
+
+
+def _added_by_blocks(final: float) -> float:
+    """Points that blocks of 4 add to the average ratio while the sparsity grows evenly to `final`."""
+    sparsity = final * np.linspace(0, 1, 401)
+    return float(100 * (ratio(sparsity, np.full(401, 4)) - ratio(sparsity, np.full(401, 1))).mean())
+
+
 def _shared_score(weights: list[float], gradients: list[float]) -> float:
     return abs(sum(weight * gradient for weight, gradient in zip(weights, gradients, strict=True)))
 
@@ -161,15 +176,67 @@ EXERCISES: dict[str, Checker] = {
         100 * (0.491 / 0.917 + 1 / 16),
         "Solve equation 3 for S: divide by the share, then add what the bitmap costs.",
         tolerance=0.06,
+        wrong={
+            53.5: "add what the bitmap costs, a sixteenth.",
+            55.4: "divide by the share before you add the bitmap, which only compressed layers have.",
+            51.3: "the share divides the ratio; it does not multiply it.",
+        },
+        second="0.491 / 0.917 + 1/16.",
+        learned="So on average nearly 60 % of the compressed weights were gone, not 49 %.",
     ),
-    "52.2": function(
+    "52.2": number(
+        100 * (ratio(0.5, 4) - ratio(0.5, 1)),
+        "The bitmap costs the same before and after; what share of the numbers is kept before, what after?",
+        wrong={
+            75: "that is at a sparsity of 0; here half of the numbers are gone already.",
+            50: "that is the share kept afterwards; what was kept before?",
+            12.5: "that is the share kept before the release; what is kept after it?",
+        },
+        second="Before: 0.5 / 4 of the numbers. After: 0.5.",
+        learned="The later the release, the smaller the fall: (1 - S)(1 - 1/B).",
+    ),
+    "52.3": function(
         _average_ratio,
         [([0.0, 0.25, 0.5, 0.75], 4, 0.5), ([0.0, 0.5], 2, 1.0), ([0.0, 0.25], 4, 0.0), ([0.5, 0.5], 2, 0.5)],
         "While S is below shift a step saves 1 - (1 - S) / B, afterwards S; average over the steps.",
+        wrong=[
+            (lambda sparsities, block, shift: _average_ratio(sparsities, block, 2.0), "you never release the blocks."),
+            (lambda sparsities, block, shift: _average_ratio(sparsities, 1, shift), "you forget what blocks save."),
+            (_last_ratio, "that is the ratio in the end; average over the steps."),
+        ],
+        second="np.mean([1 - (1 - s) / block if s < shift else s for s in sparsities])",
+        learned="The average rewards whatever saves early; that is why blocks look so good in it.",
     ),
-    "52.3": number(
-        100 * (ratio(0.5, 4) - ratio(0.5, 1)),
-        "The bitmap costs the same before and after; what share of the numbers is kept before, what after?",
+    "52.4": function(
+        _released,
+        [
+            ([1.0, 2.0, 3.0, 4.0], [True, True, True, True]),
+            ([1.0, 2.0, 3.0, 4.0], [True, False, False, True]),
+            ([-1.0, 0.5, 0.0, 2.0], [False, True, True, True]),
+        ],
+        "Row i, column j holds c[(i - j) % 4] where that number is kept, else 0.",
+        wrong=[
+            (lambda numbers, kept: _released(numbers, [True] * 4), "pruned numbers are 0 at all of their four places."),
+            (
+                lambda numbers, kept: [list(column) for column in zip(*_released(numbers, kept), strict=True)],
+                "that is the transposed block; it is (i - j), not (j - i).",
+            ),
+            (lambda numbers, kept: [list(numbers)] * 4, "each row is shifted by one place against the row before."),
+        ],
+        second="[[c[(i - j) % 4] * kept[(i - j) % 4] for j in range(4)] for i in range(4)]",
+        learned="The function is the same before and after; only what may change from now on differs.",
+    ),
+    "52.5": number(
+        _added_by_blocks(0.4),
+        "100 * (ratio(sparsity, 4) - ratio(sparsity, 1)).mean()",
+        tolerance=0.6,
+        wrong={
+            45: "that is for 80 %; put 0.4 * progress.",
+            75: "that is what they add at a sparsity of 0; it falls as weights go.",
+            0.6: "this is the share; the question is for points.",
+        },
+        second="On average (1 - S) (1 - 1/4), and S is 0.2 on average.",
+        learned="Blocks add (1 - S)(1 - 1/B): most where little is pruned.",
     ),
     "53.1": number(
         80,
