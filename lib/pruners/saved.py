@@ -31,6 +31,7 @@ from lib.pruners.layers import as_matrix, from_matrix, prunable
 from lib.pruners.masks import Masked, attach
 
 FORMS = ("bitmap", "two_four")
+NOTES = "pruners.save"  # in the file's metadata: which weights are masked, which are the same, a checksum
 
 
 def save(model: nn.Module, path: str | Path, form: str = "bitmap") -> None:
@@ -62,8 +63,8 @@ def save(model: nn.Module, path: str | Path, form: str = "bitmap") -> None:
         parts |= {f"{name}:{part}": piece for part, piece in pieces.items()}
         about[name] = {"parts": list(pieces), "shape": list(masks[name].shape)}
     parts = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in parts.items()}
-    notes = {"masked": about, "same": same, "modules": getattr(state, "_metadata", {})}
-    metadata = {"format": "pt", "sha256": _digest(parts)} | {key: json.dumps(note) for key, note in notes.items()}
+    notes = {"masked": about, "same": same, "modules": getattr(state, "_metadata", {}), "sha256": _digest(parts)}
+    metadata = {NOTES: json.dumps(notes)}  # one entry: safetensors writes several in any order
     with atomic(Path(path)) as file:
         file.write(serialised(parts, metadata))
 
@@ -109,25 +110,26 @@ def read(path: str | Path) -> tuple[OrderedDict[str, Tensor], dict[str, Tensor]]
         raise BadInput(f"{path} is no file")
     try:
         with safe_open(path, framework="pt") as file:
-            notes, parts = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            metadata, parts = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise BadInput(f"{path.name} is no safetensors file, or cut off: {error}") from error
-    if not {"masked", "same", "modules", "sha256"} <= notes.keys():
+    if NOTES not in metadata:
         raise BadInput(f"{path.name} was not written by pruners.save: safetensors.torch.load_file reads it")
+    notes = json.loads(metadata[NOTES])
     if _digest(parts) != notes["sha256"]:
         raise BadInput(f"{path.name} is altered: its checksum does not fit; fetch or save it again")
     masks, state = {}, OrderedDict()
-    for name, about in json.loads(notes["masked"]).items():
+    for name, about in notes["masked"].items():
         pieces = {part: parts.pop(f"{name}:{part}") for part in about["parts"]}
         weight, masks[name] = _unpacked(pieces, about["shape"])
         if weight is not None:
             state[name] = weight
     state |= parts
-    for name, owner in json.loads(notes["same"]).items():
+    for name, owner in notes["same"].items():
         state[name] = state[owner]
         if owner in masks:
             masks[name] = masks[owner]
-    state._metadata = OrderedDict(json.loads(notes["modules"]))
+    state._metadata = OrderedDict(notes["modules"])
     return state, masks
 
 

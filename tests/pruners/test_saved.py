@@ -136,7 +136,7 @@ def test_what_layers_share_is_written_once_and_buffers_and_notes_come_back(tmp_p
     pruners.attach(model, pruners.two_four(model))
     pruners.save(model, tmp_path / "a")
     with safe_open(tmp_path / "a", framework="pt") as file:
-        assert json.loads(file.metadata()["same"])
+        assert json.loads(file.metadata()["pruners.save"])["same"]
         assert not [name for name in file.keys() if name.startswith("again")]  # noqa: SIM118
     pruners.load(tmp_path / "a", fresh)
     assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), fresh.state_dict().values(), strict=True))
