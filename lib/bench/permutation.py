@@ -20,7 +20,7 @@ from lib.data import vision
 from lib.models.lenet import small_lenet
 from lib.models.resnet import small_resnet
 from lib.pruners.layers import as_matrix
-from lib.pruners.permutation import anneal, efficacy, greedy, kept
+from lib.pruners.permutation import anneal, efficacy, greedy, kept_magnitude
 from lib.training.examples import Examples
 from lib.training.supervised import Training, train
 
@@ -80,7 +80,7 @@ def measured(
         began = time.perf_counter()
         order = search(weight)
         seconds = time.perf_counter() - began
-        share = 100 * kept(weight[:, order]) / float(weight.abs().double().sum())
+        share = 100 * kept_magnitude(weight[:, order]) / float(weight.abs().double().sum())
         found = {"efficacy": efficacy(weight, order), "kept": share, "seconds": seconds}
         rows.append(dict(zip(COLUMNS, (name, *weight.shape, method, seed), strict=False)) | found)
     return rows
@@ -104,13 +104,13 @@ def best_of_random(weight: Tensor, draws: int, seed: int) -> Tensor:
     """The order of columns that keeps most among so many random ones."""
     draw = torch.Generator().manual_seed(seed)
     orders = (torch.randperm(weight.shape[1], generator=draw) for _ in range(draws))
-    return max(orders, key=lambda order: kept(weight[:, order]))
+    return max(orders, key=lambda order: kept_magnitude(weight[:, order]))
 
 
 def best_of_all(weight: Tensor) -> Tensor:
     """The order of columns that keeps most among all that differ in what shares a group."""
     splits = partitions(tuple(range(weight.shape[1])))
-    return max((torch.tensor(split) for split in splits), key=lambda order: kept(weight[:, order]))
+    return max((torch.tensor(split) for split in splits), key=lambda order: kept_magnitude(weight[:, order]))
 
 
 def partitions(columns: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

@@ -54,7 +54,7 @@ def on_cpu(
         weight = torch.randn(m, k)
         pruned = half_of(weight)
         narrow, codes = weight.bfloat16(), quantised(weight)
-        ways = {way: two_four.compressed(pruned, way) for way in ("select", "dense")}
+        forms = {backend: two_four.compressed(pruned, backend) for backend in ("select", "dense")}
         sparse = {share: csr(weight * (torch.rand(m, k) >= share)) for share in SPARSITIES}
         for n in batches:
             x = torch.randn(n, k)
@@ -63,8 +63,8 @@ def on_cpu(
                 ("dense", "bfloat16", "dense", 0.0): partial(F.linear, x.bfloat16(), narrow),
                 ("dense", "int8", "dense", 0.0): partial(int8_linear, x, codes),
             }
-            for way, packed in ways.items():
-                rivals[way, "float32", "2:4", 0.5] = partial(two_four.linear, x, packed)
+            for backend, packed in forms.items():
+                rivals[backend, "float32", "2:4", 0.5] = partial(two_four.linear, x, packed)
             for share, packed in sparse.items():
                 rivals["csr", "float32", "unstructured", share] = partial(csr_linear, x, packed)
             yield from compare(rivals, m, n, k, seconds)
@@ -86,9 +86,9 @@ def gpu_rivals(dtype: torch.dtype, m: int, n: int, k: int, device: str = "cuda")
     rivals: Rivals = {("dense", name, "dense", 0.0): partial(dense, x, weight)}
     if torch.backends.cusparselt.is_available():
         packed = two_four.compressed(pruned, "cusparselt")
-        way = f"cusparselt {torch.backends.cusparselt.version()}"
-        rivals[way, name, "2:4", 0.5] = partial(two_four.linear, x, packed)
-        rivals[f"{way} searched", name, "2:4", 0.5] = Searched(x, packed)
+        backend = f"cusparselt {torch.backends.cusparselt.version()}"
+        rivals[backend, name, "2:4", 0.5] = partial(two_four.linear, x, packed)
+        rivals[f"{backend} searched", name, "2:4", 0.5] = Searched(x, packed)
     rivals["cutlass", name, "2:4", 0.5] = partial(two_four.linear, x, two_four.compressed(pruned, "cutlass"))
     return rivals
 
@@ -138,11 +138,11 @@ def limit(row: dict, dense_bits: int) -> float:
     narrow operands an instruction takes.
     """
     m, k, value_bits = row["m"], row["k"], bits(row["dtype"])
-    kept = round((1 - row["sparsity"]) * m * k)
+    nonzeros = round((1 - row["sparsity"]) * m * k)
     if row["n"] > 1:
-        return m * k * dense_bits / (kept * value_bits)
+        return m * k * dense_bits / (nonzeros * value_bits)
     form = {"dense": "dense", "2:4": "two_four", "unstructured": "csr"}[row["pattern"]]
-    return m * k * dense_bits / storage.bits(form, m, k, kept, value_bits, index_bits=32)
+    return m * k * dense_bits / storage.bits(form, m, k, nonzeros, value_bits, index_bits=32)
 
 
 def bits(dtype: str) -> int:

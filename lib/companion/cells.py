@@ -7,7 +7,7 @@ import pandas as pd
 Values = dict[str, dict[int, float]]  # {"data/network": {seed: value}}
 
 
-def cells(values: pd.Series) -> Values:
+def by_cell(values: pd.Series) -> Values:
     """A series whose index ends with the seed: the levels before it, joined by slashes, name the cell. Sorted."""
     found: Values = {}
     for (*cell, seed), value in values.sort_index().items():

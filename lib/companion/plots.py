@@ -217,10 +217,10 @@ def against_sparsity(axes: Axes, ends: pd.DataFrame) -> None:
     sparsities = sorted(set(ends.sparsity[ends.pruner != "dense"]))
     pruners = [name for name in PRUNERS if name in set(ends.pruner) - {"dense"}]
     for number, pruner in enumerate(pruners):
-        cells = ends[ends.pruner == pruner].groupby("sparsity").normalised_return
-        places = [sparsities.index(sparsity) + 0.12 * (number - (len(pruners) - 1) / 2) for sparsity in cells.groups]
-        found = [interval(values.tolist()) for _, values in cells]
-        for place, (_, values) in zip(places, cells, strict=True):
+        groups = ends[ends.pruner == pruner].groupby("sparsity").normalised_return
+        places = [sparsities.index(sparsity) + 0.12 * (number - (len(pruners) - 1) / 2) for sparsity in groups.groups]
+        found = [interval(values.tolist()) for _, values in groups]
+        for place, (_, values) in zip(places, groups, strict=True):
             axes.scatter([place] * len(values), values, s=7, color=PRUNERS[pruner][1], linewidths=0, alpha=0.7)
         means, bars = [each.value for each in found], None
         if min(each.seeds for each in found) > 1:
@@ -243,10 +243,10 @@ def choices(axes: Axes, ends: pd.DataFrame, dense: Sequence[float]) -> None:
     axes.axvline(band.value, color=GREY, linewidth=1.5, label=PRUNERS["dense"][0])
     found = [choice for choice in PRUNERS if choice in set(ends.choice)]
     for number, choice in enumerate(found):
-        cells = {way: seeds.tolist() for way, seeds in ends[ends.choice == choice].groupby("way").normalised_return}
-        rows = [ways.index(way) + 0.22 * (number - (len(found) - 1) / 2) for way in cells]
-        each, bars = [interval(seeds) for seeds in cells.values()], None
-        for row, seeds in zip(rows, cells.values(), strict=True):
+        by_way = {way: seeds.tolist() for way, seeds in ends[ends.choice == choice].groupby("way").normalised_return}
+        rows = [ways.index(way) + 0.22 * (number - (len(found) - 1) / 2) for way in by_way]
+        each, bars = [interval(seeds) for seeds in by_way.values()], None
+        for row, seeds in zip(rows, by_way.values(), strict=True):
             axes.scatter(seeds, [row + 0.08] * len(seeds), s=9, color=PRUNERS[choice][1], linewidths=0)
         if min(e.seeds for e in each) > 1:
             bars = [[e.value - e.low for e in each], [e.high - e.value for e in each]]

@@ -86,8 +86,8 @@ def _one_hot(table: Tensor, room: int, dtype: torch.dtype) -> Tensor:
 
 def _blocks(matrices: Tensor, block: int) -> Tensor:
     """Matrices [..., out, in] as blocks [..., rows * columns, B * B], zeros beyond the end."""
-    whole = F.pad(matrices, (0, -matrices.shape[-1] % block, 0, -matrices.shape[-2] % block))
-    cut = whole.unflatten(-1, (-1, block)).unflatten(-3, (-1, block))  # rows, B, columns, B
+    padded = F.pad(matrices, (0, -matrices.shape[-1] % block, 0, -matrices.shape[-2] % block))
+    cut = padded.unflatten(-1, (-1, block)).unflatten(-3, (-1, block))  # rows, B, columns, B
     return cut.transpose(-3, -2).flatten(-2).flatten(-3, -2)
 
 

@@ -158,8 +158,8 @@ def percentile_threshold(histogram: Histogram, percent: float = 99.99) -> float:
     if not 0 < percent <= 100:
         raise BadInput(f"percentile {percent}: it must be above 0 and at most 100")
     running = histogram.counts.cumsum()
-    kept = int(np.searchsorted(running, percent / 100 * running[-1])) + 1
-    return min(kept * histogram.width, histogram.max)
+    bins = int(np.searchsorted(running, percent / 100 * running[-1])) + 1
+    return min(bins * histogram.width, histogram.max)
 
 
 def _width(largest: float) -> float:

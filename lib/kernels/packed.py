@@ -23,9 +23,9 @@ from lib.base import BadInput, atomic
 MAGIC = b"sparse1\n"
 
 
-def floor_bits(places: int, kept: int) -> float:
+def floor_bits(places: int, nonzeros: int) -> float:
     """The fewest bits that tell one mask with so many kept places from all others: log2 of the binomial coefficient."""
-    return (math.lgamma(places + 1) - math.lgamma(kept + 1) - math.lgamma(places - kept + 1)) / math.log(2)
+    return (math.lgamma(places + 1) - math.lgamma(nonzeros + 1) - math.lgamma(places - nonzeros + 1)) / math.log(2)
 
 
 def encode_mask(mask: np.ndarray) -> tuple[int, bytes, bytes]:
@@ -39,11 +39,11 @@ def encode_mask(mask: np.ndarray) -> tuple[int, bytes, bytes]:
     return k, np.packbits(unary).tobytes(), np.packbits(low.astype(np.uint8)).tobytes()
 
 
-def decode_mask(places: int, kept: int, k: int, unary: bytes, low: bytes) -> np.ndarray:
+def decode_mask(places: int, nonzeros: int, k: int, unary: bytes, low: bytes) -> np.ndarray:
     """The flat mask that `encode_mask` made its arguments of."""
-    zeros = np.flatnonzero(np.unpackbits(np.frombuffer(unary, np.uint8)) == 0)[:kept]
+    zeros = np.flatnonzero(np.unpackbits(np.frombuffer(unary, np.uint8)) == 0)[:nonzeros]
     quotients = np.diff(zeros, prepend=-1) - 1
-    bits = np.unpackbits(np.frombuffer(low, np.uint8))[: kept * k].reshape(kept, k)
+    bits = np.unpackbits(np.frombuffer(low, np.uint8))[: nonzeros * k].reshape(nonzeros, k)
     gaps = (quotients << k) + (bits.astype(np.int64) << np.arange(k)).sum(1)
     mask = np.zeros(places, dtype=bool)
     mask[np.cumsum(gaps + 1) - 1] = True
@@ -56,13 +56,13 @@ def pack(tensor: Tensor) -> tuple[dict, bytes]:
     about = {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape), "form": "dense"}
     raw = _bytes(flat)
     mask = (flat != 0).numpy()
-    kept = int(mask.sum())
+    nonzeros = int(mask.sum())
     k, unary, low = encode_mask(mask)
     values = _bytes(flat[torch.from_numpy(mask)])
     coded = unary + low + values
     if len(coded) >= len(raw):
         return about | {"bytes": len(raw)}, raw
-    code = {"form": "coded", "kept": kept, "k": k, "unary": len(unary), "low": len(low), "bytes": len(coded)}
+    code = {"form": "coded", "kept": nonzeros, "k": k, "unary": len(unary), "low": len(low), "bytes": len(coded)}
     return about | code, coded
 
 

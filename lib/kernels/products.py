@@ -30,8 +30,8 @@ def int_linear(x: Tensor, weight: Tensor) -> Tensor:
     """
     if not x.is_cuda:
         return (x.double() @ weight.double().t()).int()
-    whole, other = padded(x, 32, 8), padded(weight, 8, 8)  # cuBLAS wants more than 16 rows, and multiples of 8
-    return torch._int_mm(whole, other.t())[: len(x), : len(weight)]
+    padded_x, other = padded(x, 32, 8), padded(weight, 8, 8)  # cuBLAS wants more than 16 rows, and multiples of 8
+    return torch._int_mm(padded_x, other.t())[: len(x), : len(weight)]
 
 
 @dataclass(frozen=True, eq=False)

@@ -200,10 +200,10 @@ def searched(x: Tensor, weight: Compressed) -> Compressed:
     name = weight.backend or backend(x.dtype, x.device)
     if name != "cusparselt":
         return weight
-    whole, packed = _for_cores(x.reshape(-1, weight.columns), name), weight.semi_structured.packed
+    padded_x, packed = _for_cores(x.reshape(-1, weight.columns), name), weight.semi_structured.packed
     exact = x.dtype == torch.int8
     out = torch.int32 if exact else None
-    algorithm, *_ = torch._C._cusparselt.mm_search(packed, whole.t(), None, None, out, not exact)
+    algorithm, *_ = torch._C._cusparselt.mm_search(packed, padded_x.t(), None, None, out, not exact)
     return replace(weight, algorithm=algorithm)
 
 
@@ -226,9 +226,9 @@ def _sparse_cores(x: Tensor, weight: Compressed, name: str) -> Tensor:
 def _select(x: Tensor, weight: Compressed) -> Tensor:
     """The product on a CPU that skips the zeros, float32 [n, rows]."""
     values, metadata = weight.by_column
-    whole = padded(x, 1, 8).contiguous()
+    padded_x = padded(x, 1, 8).contiguous()
     sums = torch.zeros(len(x), len(weight.values))
-    _add_selected(whole.numpy(), values, metadata, sums.numpy())
+    _add_selected(padded_x.numpy(), values, metadata, sums.numpy())
     return sums
 
 

@@ -89,12 +89,12 @@ def phases(block: int, conversion: str = "none") -> list[Tensor]:
         BadInput: an unknown conversion, or one of another block size than 4.
     """
     check_phases(block, conversion)
-    whole = circulant(block)
+    full = circulant(block)
     if conversion == "none":
-        return [whole, single(block)] if block > 1 else [whole]
+        return [full, single(block)] if block > 1 else [full]
     return {
-        "projection": [whole, within(4, 2), single(4)],
-        "block4_friendly_block2": [whole, halved(whole), single(4)],
+        "projection": [full, within(4, 2), single(4)],
+        "block4_friendly_block2": [full, halved(full), single(4)],
         "block2_friendly_block4": [friendly(4, 2), within(4, 2), single(4)],
     }[conversion]
 
@@ -225,9 +225,9 @@ def forget(model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> Non
     """Let optimizers forget the gradients of what masks have removed, so that it does not move any more."""
     masks, optimizers = attached(model), list(optimizers)
     for name, layer in _named(model, masks).items():
-        kept, own = masks[name].to(layer.weight.dtype), grouped(layer)
+        mask, own = masks[name].to(layer.weight.dtype), grouped(layer)
         for values, _ in moments(original(layer), optimizers):
-            values.mul_(kept if own is None else own.right_inverse(kept) > 0)
+            values.mul_(mask if own is None else own.right_inverse(mask) > 0)
 
 
 # Pattern
@@ -271,9 +271,9 @@ def whole_groups(
             if within is not None and name in within:
                 mask = within[name][run] if score.dim() == 3 else within[name]
                 left[name] = form.right_inverse(mask.to(values.dtype))[real][None] > 0
-        kept = unstructured(Scores(pools, layers), share, scope, within=left)
+        allowed = unstructured(Scores(pools, layers), share, scope, within=left)
         for name, (form, real) in forms.items():
-            mask = torch.zeros(real.shape, device=real.device).masked_scatter_(real, kept[name].float())
+            mask = torch.zeros(real.shape, device=real.device).masked_scatter_(real, allowed[name].float())
             masks[name].append(form(mask) > 0)
     return {name: torch.stack(parts) if scores[name].dim() == 3 else parts[0] for name, parts in masks.items()}
 

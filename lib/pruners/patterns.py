@@ -57,8 +57,8 @@ def unstructured(
             share = shares[int(short.nonzero()[0])]
             raise BadInput(f"floor={floor} keeps more of {', '.join(names)} than sparsity={share} leaves")
         stays = torch.arange(size, device=pool.device) >= removed
-        kept = torch.zeros_like(pool, dtype=torch.bool).scatter_(1, pool.argsort(dim=1, stable=True), stays)
-        parts = kept.split([scores[name].numel() // len(shares) for name in names], dim=1)
+        mask = torch.zeros_like(pool, dtype=torch.bool).scatter_(1, pool.argsort(dim=1, stable=True), stays)
+        parts = mask.split([scores[name].numel() // len(shares) for name in names], dim=1)
         masks |= {name: part.reshape(scores[name].shape) for name, part in zip(names, parts, strict=True)}
     return {name: masks[name] for name in scores}
 
@@ -97,8 +97,8 @@ def n_of_m(
             raise BadInput(f"{name}: inner dimension {inner} is not a multiple of {m}, so {n}:{m} does not fit it")
         groups = matrix.reshape(rows, inner // m, m)
         first = groups.argsort(dim=-1, descending=True, stable=True)[..., :n]
-        kept = torch.zeros_like(groups, dtype=torch.bool).scatter_(-1, first, True)
-        masks[name] = from_matrix(kept.reshape(rows, inner), score.shape).contiguous() & (score > -torch.inf)
+        mask = torch.zeros_like(groups, dtype=torch.bool).scatter_(-1, first, True)
+        masks[name] = from_matrix(mask.reshape(rows, inner), score.shape).contiguous() & (score > -torch.inf)
     return masks
 
 

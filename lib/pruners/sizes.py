@@ -47,18 +47,18 @@ def sizes(model: nn.Module, shape: Sequence[int], value_bits: int = 16) -> dict[
         bytes_dense, bytes_csr, bytes_bitmap, bytes_two_four, flops_dense (of the same network without zeros), flops.
     """
     layers = {layer.name: as_matrix(layer.weight.detach()) for layer in prunable(model)}
-    kept = {name: int((matrix != 0).sum()) for name, matrix in layers.items()}
+    nonzeros = {name: int((matrix != 0).sum()) for name, matrix in layers.items()}
     weights, trained = sum(matrix.numel() for matrix in layers.values()), parameters(model)
-    found = {"parameters": trained, "weights": weights, "kept": sum(kept.values())}
+    found = {"parameters": trained, "weights": weights, "kept": sum(nonzeros.values())}
     for form in ("dense", "csr", "bitmap", "two_four"):
         bits = (trained - weights) * value_bits
         for name, matrix in layers.items():
             own = "dense" if form == "two_four" and not has_pattern(matrix) else form
-            bits += storage.bits(own, *matrix.shape, kept[name], value_bits)
+            bits += storage.bits(own, *matrix.shape, nonzeros[name], value_bits)
         found[f"bytes_{form}"] = math.ceil(bits / 8)
     uses = positions(model, shape)
     found["flops_dense"] = sum(2 * matrix.numel() * uses.get(name, 0) for name, matrix in layers.items())
-    return found | {"flops": sum(2 * count * uses.get(name, 0) for name, count in kept.items())}
+    return found | {"flops": sum(2 * count * uses.get(name, 0) for name, count in nonzeros.items())}
 
 
 def operations_per_byte(model: nn.Module, shape: Sequence[int], batch: int, value_bits: int = 16) -> float:

@@ -57,8 +57,8 @@ def transposable(scores: Mapping[str, Tensor], n: int = 2, m: int = 4) -> dict[s
         matrix = as_matrix(score)
         _refuse_uneven(name, matrix, n, m)
         blocks = to_blocks(matrix, m)
-        kept = best_two_four(blocks) if (n, m) == (2, 4) else assignment(blocks, n)[0]
-        masks[name] = from_matrix(from_blocks(kept, matrix.shape), score.shape).contiguous()
+        mask = best_two_four(blocks) if (n, m) == (2, 4) else assignment(blocks, n)[0]
+        masks[name] = from_matrix(from_blocks(mask, matrix.shape), score.shape).contiguous()
     return masks
 
 
@@ -85,9 +85,9 @@ def gaps(scores: Mapping[str, Tensor], masks: Mapping[str, Tensor], n: int = 2, 
             raise BadInput(f"{name}: expected a mask of the scores' shape {tuple(score.shape)}")
         matrix = as_matrix(score)
         _refuse_uneven(name, matrix, n, m)
-        blocks, kept = to_blocks(matrix, m).double().cpu(), to_blocks(as_matrix(masks[name]), m).cpu()
+        blocks, mask = to_blocks(matrix, m).double().cpu(), to_blocks(as_matrix(masks[name]), m).cpu()
         _, rows, columns = assignment(blocks, n)
-        found[name] = dual(blocks, n, rows, columns) - (blocks * kept).sum((1, 2))
+        found[name] = dual(blocks, n, rows, columns) - (blocks * mask).sum((1, 2))
     return found
 
 
@@ -131,12 +131,12 @@ def assignment(blocks: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
     kind = blocks.dtype if blocks.dtype in (torch.float32, torch.float64) else torch.float64
     scores = blocks.detach().cpu().to(kind).contiguous().numpy()
     count, m = scores.shape[:2]
-    kept = np.zeros((count, m, m), dtype=np.bool_)
+    mask = np.zeros((count, m, m), dtype=np.bool_)
     rows, columns = np.zeros((count, m)), np.zeros((count, m))
     from lib.kernels.assignment import assign  # numba takes a second to load, and 2:4 does without
 
-    assign(scores, n, kept, rows, columns)
-    return torch.from_numpy(kept).to(blocks.device), torch.from_numpy(rows), torch.from_numpy(columns)
+    assign(scores, n, mask, rows, columns)
+    return torch.from_numpy(mask).to(blocks.device), torch.from_numpy(rows), torch.from_numpy(columns)
 
 
 def to_blocks(matrix: Tensor, m: int) -> Tensor:

@@ -61,7 +61,7 @@ class Session:
     Args:
         state: the file.
         identity: settings, seed and the like, by name: a file of another session is refused.
-        save_seconds: save at most this often; the last epoch always is saved, and so is one at which `advance` raises.
+        save_seconds: save no more often; the last epoch always is saved, and so is one at which `on_progress` raises.
     """
 
     def __init__(
@@ -94,11 +94,11 @@ class Session:
         self.optimizer.load_state_dict(content["optimizer"])
         return content["rows"]
 
-    def advance(self, rows: list[dict], advance: Callable[[], None], last: bool) -> None:
-        """After an epoch: call `advance`, which may raise to stop, and save when it is time to."""
+    def save_when_due(self, rows: list[dict], on_progress: Callable[[], None], last: bool) -> None:
+        """After an epoch: call `on_progress`, which may raise to stop, and save when it is time to."""
         keep = last or monotonic() - self.saved >= self.save_seconds
         try:
-            advance()
+            on_progress()
         except BaseException:
             keep = True
             raise

@@ -215,7 +215,7 @@ def train(
     evaluate: Callable[[Policy], Mapping[str, Sequence[float]]] = lambda policy: {},
     state: Path | None = None,
     save_seconds: float = 60.0,
-    advance: Callable[[], None] = lambda: None,
+    on_progress: Callable[[], None] = lambda: None,
     stop_every: int = 100,
     progress: bool = False,
     callback: Callback | None = None,
@@ -231,8 +231,8 @@ def train(
         every: updates from one evaluation to the next, a multiple of `stop_every` unless that is larger.
         evaluate: called with the policy, returns what goes into the rows, {column: one value a run}.
         state: where to keep the training. When the file is there it goes on from it, with the same `every`.
-        save_seconds: save at most this often; the end always is saved, and so is a step at which `advance` raises.
-        advance: called once for every `stop_every` updates, those of a former session too; may raise to stop.
+        save_seconds: save at most this often; the end always is saved, and so is a step at which `on_progress` raises.
+        on_progress: called once for every `stop_every` updates, those of a former session too; may raise to stop.
         progress: show a progress bar of updates.
         callback: what else happens after each update.
 
@@ -262,7 +262,7 @@ def train(
     if done.step > steps:
         raise BadInput(f"{state} has been trained for {done.step} steps already, more than the {steps} asked for")
     for _ in range(done.step // stop_every):
-        advance()
+        on_progress()
     draws = Draws(agent.seeds, agent.device)
     update = Graphed(agent.update) if agent.device.type == "cuda" else agent.update
     for step in tqdm(range(done.step + 1, steps + 1), initial=done.step, total=steps, disable=not progress):
@@ -281,7 +281,7 @@ def train(
                 for place, run in enumerate(runs)
             ]
             done.totals = {}
-        session.advance(rows, advance, last=step == steps)
+        session.save_when_due(rows, on_progress, last=step == steps)
     return rows
 
 

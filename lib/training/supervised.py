@@ -71,7 +71,7 @@ def train(
     session: int = 0,
     state: Path | None = None,
     save_seconds: float = 20.0,
-    advance: Callable[[], None] = lambda: None,
+    on_progress: Callable[[], None] = lambda: None,
     progress: bool = False,
 ) -> list[dict]:
     """Train the model in place and say after each epoch how it does on the test data; it is left in evaluation mode.
@@ -85,8 +85,8 @@ def train(
         session: which of the run's training sessions this is; each has its own order of batches.
         state: where to keep the session. When the file is there the session goes on from it, and one that was
             finished only loads its weights.
-        save_seconds: save at most this often; the last epoch always is saved, and so is one at which `advance` raises.
-        advance: called after each epoch; may raise to stop.
+        save_seconds: save no more often; the last epoch always is saved, and so is one at which `on_progress` raises.
+        on_progress: called after each epoch; may raise to stop.
         progress: show a progress bar of epochs.
 
     Returns:
@@ -107,14 +107,14 @@ def train(
     keeper = Session(state, identity, model, optimizer, save_seconds)
     rows = keeper.load()
     for _ in rows:
-        advance()
+        on_progress()
     epochs = range(len(rows), settings.epochs)
     for epoch in tqdm(epochs, initial=len(rows), total=settings.epochs, disable=not progress):
         loss = _epoch(model, optimizer, examples, settings, epoch, seed_of(seed, session, epoch))
         if not math.isfinite(loss):
             raise FloatingPointError(f"the loss is {loss} in epoch {epoch + 1}: training diverged; lower the rate")
         rows.append({"epoch": epoch + 1, "loss": loss, "accuracy": accuracy(model, examples, settings.precision)})
-        keeper.advance(rows, advance, last=epoch + 1 == settings.epochs)
+        keeper.save_when_due(rows, on_progress, last=epoch + 1 == settings.epochs)
     model.eval()
     return rows
 

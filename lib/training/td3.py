@@ -299,9 +299,9 @@ class Trainer:
         if content["identity"] != (identity := self.identity()):
             differ = [name for name in identity if content["identity"].get(name) != identity[name]]
             raise BadInput(f"{folder} is a session with other {', '.join(differ)}: move it away to start anew")
-        kept = min(content["steps"], self.replay.rows.shape[1])
-        first = content["steps"] - kept
-        shape = (kept, len(self.seeds), self.replay.rows.shape[2])
+        stored = min(content["steps"], self.replay.rows.shape[1])
+        first = content["steps"] - stored
+        shape = (stored, len(self.seeds), self.replay.rows.shape[2])
         if damage := self._damage(folder / LOG, content["logged"]):
             checkpoints.discard(folder / LOG, damage)
             aside(folder / STATE)

@@ -23,7 +23,7 @@ from lib import base
 from lib.base import BadInput, build
 from lib.companion import settings
 from lib.companion.sweep import imports
-from lib.companion.sweep.jobs import Job, Stopped
+from lib.companion.sweep.context import Context, Stopped
 
 # At the quick scale: the same instructions on every x86-64 processor with AVX2, for sweeps and notebooks alike.
 PORTABLE = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
@@ -31,7 +31,7 @@ PORTABLE = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2", "ONEDNN_MAX_CPU_I
 NEEDED = {  # of an experiment's module
     "Settings": "a dataclass of what params.yaml sets",
     "configurations": "configurations(settings) lists what is run, a dictionary each",
-    "run": "run(configuration, job) gives the rows of one configuration, a dictionary each",
+    "run": "run(configuration, context) gives the rows of one configuration, a dictionary each",
     "COLUMNS": "a tuple of the names of a row's values",
 }
 COUNTED = ("epoch", "step")  # what tells the rows of one configuration apart where INDEX does not say
@@ -48,12 +48,12 @@ class Grid:
 
     Attributes:
         experiment: the module in lib/papers/PAPER/experiments. It offers Settings, a dataclass;
-            configurations(settings), a list of dictionaries; run(configuration, job), a list of rows; and COLUMNS, the
-            names of the rows' values.
+            configurations(settings), a list of dictionaries; run(configuration, context), a list of rows; and COLUMNS,
+            the names of the rows' values.
             It may offer
             KEYS: which values of a configuration tell its rows from others' (else those that are columns too);
             INDEX: which columns tell a row from others (else KEYS, and epoch or step where they are columns);
-            units(configuration): how often it calls `job.advance` (else one);
+            units(configuration): how often it calls `context.report_progress` (else one);
             needs(configuration): another configuration of the grid, or None; then run is also given that one's rows,
             or none;
             aliases(configuration): the forms in which earlier sources keyed it, and upgrade(rows): a table that
@@ -212,7 +212,7 @@ def key(configuration: dict, source_hash: str) -> str:
 def run_one(
     experiment: str,
     configuration: dict,
-    job: Job,
+    context: Context,
     source_hash: str | None = None,
     environment: Mapping[str, str] = MappingProxyType({}),
     needed: Sequence[dict] = (),
@@ -231,13 +231,13 @@ def run_one(
         started = time.monotonic()
         outcome = {"status": "finished", "rows": [], "traceback": ""}
         try:
-            job.check()
+            context.check()
             prepare(environment)
             if source_hash is not None and source_hash != imported_hash(experiment):
                 raise BadInput("the sources have changed, or this worker has other ones: start it anew from the same")
             module = load(experiment)
             given = (needed,) if hasattr(module, "needs") else ()
-            outcome["rows"] = check_rows(module, configuration, module.run(configuration, job, *given))
+            outcome["rows"] = check_rows(module, configuration, module.run(configuration, context, *given))
         except Stopped:
             outcome["status"] = "stopped"
         except Exception:  # reported in full by the sweep; the other configurations go on

@@ -30,13 +30,13 @@ def beside(csv: Path) -> Path:
     return csv.with_suffix(".provenance.yaml")
 
 
-def write(csv: Path, work: Grid, own: dict[str, dict], earlier: list[dict], jobs: int, source: str) -> None:
+def write(csv: Path, work: Grid, own: dict[str, dict], earlier: list[dict], processes: int, source: str) -> None:
     """Describe the run file: its parts, each computed by one commit on one kind of machine.
 
     Args:
         own: the configurations finished here, {key: entry}.
         earlier: parts that came from another run file, see `resume`.
-        jobs: processes of this sweep; of what an interrupted one had finished, the entries tell.
+        processes: processes of this sweep; of what an interrupted one had finished, the entries tell.
         source: the commit of what runs here.
     """
     versions = {"python": platform.python_version()} | {name: version(name) for name in ("torch", "numpy", "pandas")}
@@ -45,7 +45,7 @@ def write(csv: Path, work: Grid, own: dict[str, dict], earlier: list[dict], jobs
         "source_hash": work.source_hash,
         "versions": versions,
         "device": "; ".join(sorted({entry["device"] for entry in own.values()})),
-        "processes": max((entry.get("processes", jobs) for entry in own.values()), default=jobs),
+        "processes": max((entry.get("processes", processes) for entry in own.values()), default=processes),
         "threads_a_process": 1,
         # summed over configurations; several may have run at the same time
         "seconds": round(sum(entry["seconds"] for entry in own.values())),

@@ -86,16 +86,16 @@ def transitions(arrays: Mapping[str, np.ndarray], env: str, source: str) -> Bund
     """What D4RL's `qlearning_dataset` makes of the arrays KEYS, and where episodes were cut."""
     observations = np.asarray(arrays["observations"], np.float32)
     terminals, timeouts = (np.asarray(arrays[key]).astype(bool) for key in ("terminals", "timeouts"))
-    kept = np.flatnonzero(~timeouts[:-1])
+    rows = np.flatnonzero(~timeouts[:-1])
     return Bundle(
         source=source,
         env=env,
-        observations=observations[kept],
-        actions=np.asarray(arrays["actions"], np.float32)[kept],
-        rewards=np.asarray(arrays["rewards"], np.float32)[kept],
-        next_observations=observations[kept + 1],
-        terminals=terminals[kept],
-        timeouts=(timeouts[kept + 1] & ~terminals[kept]),
+        observations=observations[rows],
+        actions=np.asarray(arrays["actions"], np.float32)[rows],
+        rewards=np.asarray(arrays["rewards"], np.float32)[rows],
+        next_observations=observations[rows + 1],
+        terminals=terminals[rows],
+        timeouts=(timeouts[rows + 1] & ~terminals[rows]),
     )
 
 

@@ -145,7 +145,7 @@ def offline_lead(
     return found
 
 
-def offline_way(row: object) -> str:
+def offline_method_of(row: object) -> str:
     """What a way of training from fixed data is called: of a row with the columns OFFLINE_KEYS."""
     return grouping(row) if row.choice == "none" else f"{row.choice}, {grouping(row)}, {100 * row.kept:g} % kept"
 
@@ -157,7 +157,7 @@ def grouping(row: object) -> str:
     return f"B = {row.block}, released at {row.shift:g}" if row.shift < 1 else f"B = {row.block} to the end"
 
 
-def way(row: object) -> str:
+def method_of(row: object) -> str:
     """What a run's way of training is called: of a row with the columns KEYS."""
     text = METHODS[row.method]
     if row.block > 1:
@@ -231,7 +231,7 @@ def csr_crossover(rows: int, columns: int, index_bits: int = 16, pointer_bits: i
 def _kinds(runs: pd.DataFrame, chosen: Mapping[str, object], keys: Sequence[str] = KEYS) -> list[tuple[str, dict]]:
     """List the ways of training among the chosen runs: for each its cell's name, and what its runs have in common."""
     rows = pairs.chosen(runs, chosen)[[key for key in keys if key != "seed"]].drop_duplicates()
-    name = offline_way if "choice" in keys else way
+    name = offline_method_of if "choice" in keys else method_of
     return [(f"{row.env}, {name(row)}", row._asdict()) for row in rows.itertuples(index=False)]
 
 

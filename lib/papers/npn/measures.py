@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from lib.base import BadInput
-from lib.companion.cells import Values, cells
+from lib.companion.cells import Values, by_cell
 from lib.companion.pairs import chosen, last, refuse_absent, side_by_side
 from lib.models.alexnet import alexnet
 from lib.models.lenet import lenet5
@@ -56,7 +56,7 @@ def value(
     refuse_absent(runs, "variant", variant)
     runs = _of(runs, data)
     runs = runs if epoch is None else runs[runs.epoch == epoch]
-    return cells(last(chosen(runs, _kind(runs, variant, stage)), INDEX).set_index(INDEX)[column])
+    return by_cell(last(chosen(runs, _kind(runs, variant, stage)), INDEX).set_index(INDEX)[column])
 
 
 def difference(
@@ -73,7 +73,7 @@ def difference(
     Args: as `value`.
     """
     both = _side_by_side(runs, {"one": (variant, stage), "other": (against, against_stage)}, column, data)
-    return cells(both.one - both.other)
+    return by_cell(both.one - both.other)
 
 
 def share(
@@ -90,7 +90,7 @@ def share(
     Args: as `value`.
     """
     both = _side_by_side(runs, {"one": (variant, stage), "other": (against, against_stage)}, column, data)
-    return cells(100 * both.one / both.other)
+    return by_cell(100 * both.one / both.other)
 
 
 def factor(
@@ -105,7 +105,7 @@ def factor(
     Args: as `value`.
     """
     both = _side_by_side(runs, {name: (name, stage) for name in variants}, column, data)
-    return cells(both.max(axis=1) / both.min(axis=1))
+    return by_cell(both.max(axis=1) / both.min(axis=1))
 
 
 def over_taus(
@@ -121,7 +121,7 @@ def over_taus(
     """
     both = _side_by_side(runs, {tau: (variant, stage, tau) for tau in taus}, column)
     smallest, largest = both.min(axis=1), both.max(axis=1)
-    return cells(largest / smallest if ratio else largest - smallest)
+    return by_cell(largest / smallest if ratio else largest - smallest)
 
 
 def undecided(runs: pd.DataFrame, variant: str, taus: tuple[float, float], stage: int) -> Values:
@@ -134,7 +134,7 @@ def undecided(runs: pd.DataFrame, variant: str, taus: tuple[float, float], stage
     sides = {"low": (variant, stage, low), "high": (variant, stage, high), "whole": (variant, 1, low)}
     both = _side_by_side(runs, sides, "architecture")
     counts = both.map(_open_gates)
-    return cells(100 * (counts.low - counts.high) / counts.whole)
+    return by_cell(100 * (counts.low - counts.high) / counts.total)
 
 
 def at_share(runs: pd.DataFrame, variant: str, share: float) -> Values:
@@ -150,7 +150,7 @@ def at_share(runs: pd.DataFrame, variant: str, share: float) -> Values:
     rows = chosen(runs, _kind(runs, variant, 2)).join(before.add_suffix("_before"), INDEX)
     rows = rows.sort_values("epoch", kind="stable")
     first = rows[100 * rows.parameters <= share * rows.parameters_before].groupby(INDEX).first()
-    return cells(first.accuracy - first.accuracy_before)
+    return by_cell(first.accuracy - first.accuracy_before)
 
 
 def weights(network: str, architecture: str) -> int:
@@ -179,9 +179,9 @@ def worst_gap(network: str, printed: Mapping[str, float]) -> float:
     return max(100 * abs(number / counted[name] - 1) for name, number in printed.items())
 
 
-def removed(network: str, whole: str, left: str) -> float:
+def removed(network: str, before: str, left: str) -> float:
     """Weights that one architecture has less than another, in percent of the other's."""
-    return 100 * (1 - weights(network, left) / weights(network, whole))
+    return 100 * (1 - weights(network, left) / weights(network, before))
 
 
 def probability(kind: str, k: float, phi: float) -> float:

@@ -35,7 +35,7 @@ from lib import base
 from lib.base import BadInput
 from lib.companion.results import read_csv, write_csv, write_text
 from lib.companion.settings import read_yaml
-from lib.companion.sweep.jobs import Stopped
+from lib.companion.sweep.context import Stopped
 from lib.data import policies
 from lib.data.environments import normalised_return
 from lib.models.mlp import MLP
@@ -108,9 +108,9 @@ class Session:
         (then, steps), self.since = self.since, (monotonic(), step)
         speed = f"{(step - steps) / (began - then):.0f} steps/s" if steps else "starting"
         latest = f"{trainer.returns[0][-1]:.0f}" if trainer.returns[0] else "-"
-        kept = ", ".join(f"{name} {s['return']:.0f} at {s['step']:,}" for name, s in self.snapshots.items())
+        best = ", ".join(f"{name} {s['return']:.0f} at {s['step']:,}" for name, s in self.snapshots.items())
         print(
-            f"{self.env} seed {self.seed}  step {step:,}  return {mean:.0f}  in training {latest}  {speed}  {kept}",
+            f"{self.env} seed {self.seed}  step {step:,}  return {mean:.0f}  in training {latest}  {speed}  {best}",
             flush=True,
         )
 
@@ -150,12 +150,12 @@ def read_session(folder: Path) -> dict:
         raise BadInput(f"no session in {folder}; its first evaluation comes after {EVERY:,} steps")
     content = read_yaml(folder / "session.yaml")
     try:
-        whole = {"settings", "snapshots"} <= content.keys() and all(
+        readable = {"settings", "snapshots"} <= content.keys() and all(
             isinstance(one["step"], int) and np.isfinite(one["return"]) for one in content["snapshots"].values()
         )
     except (AttributeError, KeyError, TypeError):
-        whole = False
-    if not whole:
+        readable = False
+    if not readable:
         raise BadInput(f"{folder / 'session.yaml'} is damaged: move {folder} away to start anew")
     return content
 

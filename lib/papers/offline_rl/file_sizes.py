@@ -46,8 +46,11 @@ def bitmap(state: State) -> int:
     parts = {}
     for name, tensor in state.items():
         if tensor.dim() == 2:
-            kept = tensor != 0
-            parts |= {f"{name}.places": torch.from_numpy(np.packbits(kept.numpy())), f"{name}.values": tensor[kept]}
+            nonzero = tensor != 0
+            parts |= {
+                f"{name}.places": torch.from_numpy(np.packbits(nonzero.numpy())),
+                f"{name}.values": tensor[nonzero],
+            }
         else:
             parts[name] = tensor
     return _saved(parts)
@@ -65,8 +68,8 @@ def floor(state: State, dtype: torch.dtype = torch.float32) -> int:
     """No file: the fewest bytes that hold the kept values and tell which they are, layer by layer."""
     bits = 0.0
     for tensor in state.values():
-        kept = int((tensor != 0).sum())
-        bits += kept * 8 * dtype.itemsize + packed.floor_bits(tensor.numel(), kept)
+        nonzeros = int((tensor != 0).sum())
+        bits += nonzeros * 8 * dtype.itemsize + packed.floor_bits(tensor.numel(), nonzeros)
     return math.ceil(bits / 8)
 
 

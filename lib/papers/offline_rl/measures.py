@@ -10,7 +10,7 @@ from pandas.core.groupby import SeriesGroupBy
 from scipy import stats
 
 from lib.base import BadInput
-from lib.companion.cells import Values, cells
+from lib.companion.cells import Values, by_cell
 from lib.companion.pairs import Kind, chosen, last, paired
 from lib.companion.statistics import Interval
 from lib.papers.offline_rl.file_sizes import bcq_networks, megabytes
@@ -81,7 +81,7 @@ def kept_return(
     if (both.other <= 0).any():
         where = "/".join(map(str, both.index[both.other <= 0][0]))
         raise BadInput(f"the dense {algorithm} earns {both.other.min():g} on {where}; compare points with `difference`")
-    return cells(both.one / both.other)
+    return by_cell(both.one / both.other)
 
 
 def difference(
@@ -105,7 +105,7 @@ def difference(
     other = _kind(algorithm) if against is None else pruned | {"pruner": against}
     runs = _of(runs, envs, quality, scaled=scaled, variant=variant)
     both = paired(runs, INDEX, pruned, other, "normalised_return")
-    return cells(both.one - both.other)
+    return by_cell(both.one - both.other)
 
 
 def gain_by_batches(
@@ -173,7 +173,7 @@ def share_kept(
 def unseen(runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float, scaled: bool) -> Values:
     """How many observations a pruned network does not see: {"data/env": {seed: number}}."""
     kind = _kind(algorithm, pruner, sparsity)
-    return cells(paired(_of(runs, scaled=scaled), INDEX, kind, kind, "unseen").one.astype(float))
+    return by_cell(paired(_of(runs, scaled=scaled), INDEX, kind, kind, "unseen").one.astype(float))
 
 
 def lead_of_last(runs: pd.DataFrame, pruner: str, sparsity: float, variant: str = "normalised") -> Values:
@@ -186,14 +186,14 @@ def lead_of_last(runs: pd.DataFrame, pruner: str, sparsity: float, variant: str 
     Returns:
         {"data/env/network": {seed: points}}.
     """
-    kept = _kept(runs, pruner, sparsity, variant)
-    return cells(kept.agg(lambda layers: layers.iloc[-1] - layers.iloc[:-1].max()))
+    shares = _kept(runs, pruner, sparsity, variant)
+    return by_cell(shares.agg(lambda layers: layers.iloc[-1] - layers.iloc[:-1].max()))
 
 
 def spread(runs: pd.DataFrame, pruner: str, sparsity: float, variant: str = "normalised") -> Values:
     """How much more a network's fullest layer keeps than its emptiest, in points; arguments as in `lead_of_last`."""
-    kept = _kept(runs, pruner, sparsity, variant)
-    return cells(kept.max() - kept.min())
+    shares = _kept(runs, pruner, sparsity, variant)
+    return by_cell(shares.max() - shares.min())
 
 
 def last_kept_more(
@@ -201,7 +201,7 @@ def last_kept_more(
 ) -> Values:
     """How much more of each network's last layer one pruner keeps than another, as `lead_of_last`; {} without both."""
     one, other = (_kept(runs, name, sparsity, variant).last() for name in (pruner, against))
-    return cells((one - other).dropna())
+    return by_cell((one - other).dropna())
 
 
 def same_pattern(runs: pd.DataFrame, pruner: str, against: str, sparsity: float, variant: str = "normalised") -> Values:
@@ -211,10 +211,10 @@ def same_pattern(runs: pd.DataFrame, pruner: str, against: str, sparsity: float,
     is {} where one of the two is missing. Arguments as in `lead_of_last`.
     """
     both = chosen(runs, {"sparsity": sparsity, "variant": variant, "pruner": [pruner, against]})
-    kept = both.pivot(index=[*INDEX, "network", "layer"], columns="pruner", values="kept").dropna()
-    if not {pruner, against} <= set(kept):
+    shares = both.pivot(index=[*INDEX, "network", "layer"], columns="pruner", values="kept").dropna()
+    if not {pruner, against} <= set(shares):
         return {}
-    return cells(kept.groupby(level=INDEX).apply(lambda one: one[pruner].corr(one[against], method="spearman")))
+    return by_cell(shares.groupby(level=INDEX).apply(lambda one: one[pruner].corr(one[against], method="spearman")))
 
 
 def worst_gap(form: str, sparsity: float, printed: Mapping[str, float]) -> float:
@@ -266,7 +266,7 @@ def of_agents(agents: pd.DataFrame, task: str, sparsity: float, device: str) -> 
 def _gain(runs: pd.DataFrame, kind: Kind, column: str, one: object, other: object) -> Values:
     """What runs of a kind earn more with one value of a column than with another, in points of the same seed."""
     both = paired(runs, INDEX, {**kind, column: one}, {**kind, column: other}, "normalised_return")
-    return cells(both.one - both.other)
+    return by_cell(both.one - both.other)
 
 
 def _kind(algorithm: str, pruner: str = "dense", sparsity: float = 0.0) -> dict:

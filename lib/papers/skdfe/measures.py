@@ -207,7 +207,7 @@ class Cost:
         trained, held: parameters that the student's session changes, and all that it has in memory, each network with
             its classifier.
         step: multiply-accumulates of a training step in the student's session, for one crop.
-        whole: those of all sessions, for one crop in each.
+        total: those of all sessions, for one crop in each.
         inference: those of the student alone, for one utterance as long as a crop.
     """
 
@@ -215,7 +215,7 @@ class Cost:
     trained: int
     held: int
     step: int
-    whole: int
+    total: int
     inference: int
 
 
@@ -285,7 +285,7 @@ def fewer_parameters(network: str, than: str) -> float:
 def share_of_cost(network: str, teacher: str, width: int = 32, teacher_width: int = 256) -> float:
     """Multiply-accumulates of all training with a self-teacher, in percent of those with a teacher trained first."""
     with_self = training_cost(network, "self", width, teacher_width)
-    return 100 * with_self.whole / training_cost(network, teacher, width, teacher_width).whole
+    return 100 * with_self.total / training_cost(network, teacher, width, teacher_width).total
 
 
 def _network(name: str, width: int = 32) -> SpeakerResNet:

@@ -14,7 +14,7 @@ from torch import nn
 
 from lib.base import BadInput
 from lib.companion import pairs
-from lib.companion.cells import Values, cells
+from lib.companion.cells import Values, by_cell
 from lib.kernels import storage
 from lib.kernels.two_four import SPARSE_CORES
 from lib.models import resnet
@@ -50,14 +50,14 @@ def difference(
         return {}
     pairs.refuse_absent(runs, "variant", variant, against)
     both = pairs.paired(runs, INDEX, {"variant": variant}, {"variant": against}, column)
-    return cells(both.one - both.other)
+    return by_cell(both.one - both.other)
 
 
 def saved(form: str, value_bits: int, rows: int = 1024, columns: int = 1024) -> float:
     """How much smaller a half-empty matrix is in a format than dense, in percent (paper 2, section 3.1)."""
-    kept = rows * columns // 2
-    dense = storage.bits("dense", rows, columns, kept, value_bits)
-    return 100 * (1 - storage.bits(form, rows, columns, kept, value_bits) / dense)
+    nonzeros = rows * columns // 2
+    dense = storage.bits("dense", rows, columns, nonzeros, value_bits)
+    return 100 * (1 - storage.bits(form, rows, columns, nonzeros, value_bits) / dense)
 
 
 def overhead(form: str, value_bits: int, rows: int = 1024, columns: int = 1024) -> float:
@@ -65,10 +65,10 @@ def overhead(form: str, value_bits: int, rows: int = 1024, columns: int = 1024) 
 
     The row pointers of CSR, one for a row of hundreds of values, are left out, as the paper leaves them out.
     """
-    kept = rows * columns // 2
+    nonzeros = rows * columns // 2
     pointers = storage.metadata_bits(form, rows, columns, 0) if form == "csr" else 0
-    metadata = storage.metadata_bits(form, rows, columns, kept) - pointers
-    return 100 * metadata / storage.value_bits_stored(form, rows, columns, kept, value_bits)
+    metadata = storage.metadata_bits(form, rows, columns, nonzeros) - pointers
+    return 100 * metadata / storage.value_bits_stored(form, rows, columns, nonzeros, value_bits)
 
 
 def left_dense(network: str, bits: int = 16) -> float:
@@ -162,7 +162,7 @@ def more_bits(runs: pd.DataFrame, variant: str, against: str) -> Values:
     pairs.refuse_absent(runs, "variant", variant, against)
     index, first = ["data", "network", "seed"], runs[runs.phase == 1]
     both = pairs.paired(first, index, {"variant": variant}, {"variant": against}, "bits")
-    return cells(100 * (both.one / both.other - 1))
+    return by_cell(100 * (both.one / both.other - 1))
 
 
 def points(runs: pd.DataFrame, variant: str, against: str, labels: str | None = None) -> Values:
@@ -181,9 +181,9 @@ def points(runs: pd.DataFrame, variant: str, against: str, labels: str | None = 
     found = (means[variant] - means[against]).dropna().reset_index(name="points")
     if labels is None:
         found["labels"] = [f"{count} labels" for count in found.labels]
-        return cells(found.set_index(index).points)
+        return by_cell(found.set_index(index).points)
     chosen = found.groupby(["data", "network"]).labels.transform("min" if labels == "fewest" else "max")
-    return cells(found[found.labels == chosen].set_index(["data", "network", "seed"]).points)
+    return by_cell(found[found.labels == chosen].set_index(["data", "network", "seed"]).points)
 
 
 def fewer_labels(runs: pd.DataFrame, variant: str, against: str) -> Values:

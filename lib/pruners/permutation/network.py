@@ -20,7 +20,7 @@ from torch.nn.utils import parametrize
 from lib.base import BadInput
 from lib.pruners.layers import as_matrix, eligible, prunable
 from lib.pruners.permutation.channels import Axis, Ties, leaves, read
-from lib.pruners.permutation.search import anneal, bound, kept
+from lib.pruners.permutation.search import anneal, bound, kept_magnitude
 
 Moves = dict[int, int]  # {channel: the channel that comes to its places}
 
@@ -67,7 +67,7 @@ def permute(
         affected = {name: axis for name, axis in readers.items() if not set(space).isdisjoint(axis.channel.tolist())}
         proposed = moves | _search(layers, affected, space, moves, search)
         before, after = (
-            sum(kept(as_matrix(_moved(layers[name], 1, axis, which))) for name, axis in affected.items())
+            sum(kept_magnitude(as_matrix(_moved(layers[name], 1, axis, which))) for name, axis in affected.items())
             for which in (moves, proposed)
         )
         if after > before:
@@ -171,7 +171,7 @@ def _row(name: str, magnitude: Tensor, chosen: list[str], ties: Ties, moves: Mov
     if inner % 4:
         return row | {"why": f"its inner dimension {inner} is not a multiple of 4"}
     found = magnitude if axis is None else _moved(magnitude, 1, axis, moves)
-    before, after = kept(as_matrix(magnitude)), kept(as_matrix(found))
+    before, after = kept_magnitude(as_matrix(magnitude)), kept_magnitude(as_matrix(found))
     best = sum(bound(block) for block in _blocks(magnitude, 1 if axis is None else axis.groups))
     total = float(magnitude.double().sum()) or math.nan
     row["kept_before"], row["kept_after"] = 100 * before / total, 100 * after / total

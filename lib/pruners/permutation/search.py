@@ -28,7 +28,7 @@ from lib.pruners.patterns import n_of_m
 HOT, COOLING = 0.08, 0.3
 
 
-def kept(weight: Tensor) -> float:
+def kept_magnitude(weight: Tensor) -> float:
     """The magnitude that 2:4 keeps of a matrix [R, C], sum of |w|."""
     magnitude = weight.abs()
     return float(magnitude[n_of_m({"weight": magnitude}, 2, 4)["weight"]].double().sum())
@@ -40,7 +40,7 @@ def efficacy(weight: Tensor, order: Tensor) -> float:
     The bound is pruning every row by half without a pattern; 2:4 cannot reach it in general. Loss is the sum of |w|
     that is removed, and the result 100 (default loss - found loss) / (default loss - bound's loss).
     """
-    default, found = kept(weight), kept(weight[:, order])
+    default, found = kept_magnitude(weight), kept_magnitude(weight[:, order])
     most = bound(weight)
     return 100 * (found - default) / (most - default) if most > default else 0.0
 

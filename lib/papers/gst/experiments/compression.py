@@ -65,9 +65,9 @@ def pack(weight: Tensor, table: Tensor, bitmap: str = "coefficients") -> bytes:
     coefficients = form.right_inverse(weight)
     if not torch.equal(form(coefficients), weight):
         raise BadInput("weights of a group differ, so there is no coefficient for them: pack it with a table it has")
-    kept = coefficients != 0
-    places = _places(kept, form, bitmap)
-    return np.packbits(places.flatten().numpy()).tobytes() + coefficients[kept].half().numpy().tobytes()
+    nonzero = coefficients != 0
+    places = _places(nonzero, form, bitmap)
+    return np.packbits(places.flatten().numpy()).tobytes() + coefficients[nonzero].half().numpy().tobytes()
 
 
 def unpack(content: bytes, shape: tuple[int, ...], table: Tensor, bitmap: str = "coefficients") -> Tensor:
@@ -77,9 +77,11 @@ def unpack(content: bytes, shape: tuple[int, ...], table: Tensor, bitmap: str = 
     count = _places(coefficients != 0, form, bitmap).numel()
     bits = np.unpackbits(np.frombuffer(content, np.uint8, -(-count // 8)))[:count]
     places = torch.from_numpy(bits.astype(np.float32))
-    kept = places.reshape(coefficients.shape) if bitmap == "coefficients" else form.right_inverse(places.reshape(shape))
+    nonzero = (
+        places.reshape(coefficients.shape) if bitmap == "coefficients" else form.right_inverse(places.reshape(shape))
+    )
     values = np.frombuffer(content, np.float16, offset=-(-count // 8))
-    return form(coefficients.masked_scatter(kept > 0, torch.from_numpy(values.copy())))
+    return form(coefficients.masked_scatter(nonzero > 0, torch.from_numpy(values.copy())))
 
 
 def packed_ratio(weights: Mapping[str, Tensor], tables: Mapping[str, Tensor], bitmap: str = "coefficients") -> float:
@@ -100,8 +102,8 @@ def _form(shape: tuple[int, ...], table: Tensor) -> Grouped:
     return Grouped(table, shape[:2], number(table))
 
 
-def _places(kept: Tensor, form: Grouped, bitmap: str) -> Tensor:
+def _places(nonzero: Tensor, form: Grouped, bitmap: str) -> Tensor:
     """The bits of the bitmap, as a bool tensor like the coefficients or like the weight."""
     if bitmap not in BITMAPS[1:]:
         raise BadInput(f"bitmap {bitmap!r}: bytes need one of {', '.join(BITMAPS[1:])}")
-    return kept if bitmap == "coefficients" else form(kept.float()) > 0
+    return nonzero if bitmap == "coefficients" else form(nonzero.float()) > 0

@@ -22,7 +22,7 @@ import gymnasium as gym
 
 from lib import pruners
 from lib.base import BadInput, Count, Range, refuse_twice
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.data.environments import make
 from lib.papers.gst.experiments.algorithm import Compression, share
 from lib.papers.gst.experiments.online import Evaluation, start
@@ -116,9 +116,9 @@ def configurations(settings: Settings) -> list[dict]:
         shared = {name: value for name, value in asdict(task).items() if name not in ("blocks", "starts", "rewards")}
         first, *others = task.rewards
         pruned = [(begin, first) for begin in task.starts] + [(task.starts[0], reward) for reward in others]
-        single, ways = asdict(Blocks(1, 0.0)), [asdict(way) for way in task.blocks]
+        single, groupings = asdict(Blocks(1, 0.0)), [asdict(blocks) for blocks in task.blocks]
         found += [shared | single | {"start": begin, "reward": reward} for begin, reward in [(0, "none"), *pruned]]
-        found += [shared | way | {"start": task.starts[0], "reward": first} for way in ways]
+        found += [shared | grouping | {"start": task.starts[0], "reward": first} for grouping in groupings]
     return found
 
 
@@ -128,28 +128,30 @@ def units(configuration: dict) -> int:
     return trainings * configuration["steps"] // configuration["evaluation"]["every"]
 
 
-def run(configuration: dict, job: Job) -> list[dict]:
+def run(configuration: dict, context: Context) -> list[dict]:
     """Train all that belongs to one configuration; one row a run and evaluation."""
     learner, layers = td3.Settings(**configuration["td3"]), tuple(configuration["layers"])
     pruning, evaluation = Pruning(**configuration["pruning"]), Evaluation(**configuration["evaluation"])
     env, steps, seeds = configuration["env"], configuration["steps"], range(configuration["seeds"])
-    way = {name: configuration[name] for name in ("block", "shift", "conversion")}
+    grouping = {name: configuration[name] for name in ("block", "shift", "conversion")}
     begin, reward = configuration["start"], configuration["reward"]
     rows: list[dict] = []
 
     def train(method: str, schedule: pruners.Schedule | Sequence[pruners.Schedule]) -> list[float]:
         """Train, keep the rows, and say which share of its network each run has saved on average (equation 2)."""
-        chosen = Compression() if reward == "none" else Compression(layers, **way, reward=reward, window=pruning.window)
-        trainer = start(env, seeds, learner, chosen, schedule, evaluation, job.device)
-        before = job.done
+        chosen = (
+            Compression() if reward == "none" else Compression(layers, **grouping, reward=reward, window=pruning.window)
+        )
+        trainer = start(env, seeds, learner, chosen, schedule, evaluation, context.device)
+        before = context.done
 
-        def advance(now: td3.Trainer) -> None:
+        def report(now: td3.Trainer) -> None:
             if now.steps % evaluation.every == 0:
-                job.done = before + now.steps // evaluation.every - 1
-                job.advance(method)
+                context.done = before + now.steps // evaluation.every - 1
+                context.report_progress(method)
 
-        td3.train(trainer, steps, advance, job.checkpoint(method))
-        job.done = before + steps // evaluation.every
+        td3.train(trainer, steps, report, context.checkpoint(method))
+        context.done = before + steps // evaluation.every
         key = {name: configuration[name] for name in KEYS} | {"method": method}
         names = {"compression_ratio": "ratio_weights", "ideal_ratio": "ratio_none"}
         names["coefficient_ratio"] = "ratio_coefficients"
@@ -161,7 +163,7 @@ def run(configuration: dict, job: Job) -> list[dict]:
 
     if reward == "none":
         train("dense", pruners.Once(0.0))
-    elif way["block"] > 1:
+    elif grouping["block"] > 1:
         train("gst", pruning.schedule(begin))
     else:
         averages = train("rwp", pruning.schedule(begin))

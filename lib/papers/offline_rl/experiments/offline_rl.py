@@ -22,7 +22,7 @@ import pandas as pd
 
 from lib.base import BadInput, refuse_twice, refuse_unknown
 from lib.base import build as build_settings
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.data import offline_rl
 from lib.data.offline_rl.names import QUALITIES, environment
 from lib.training import offline
@@ -154,9 +154,9 @@ def runs(configuration: dict, seed: int) -> list[offline.Run]:
     return [offline.Run(seed), *pruned]
 
 
-def run(configuration: dict, job: Job) -> list[dict]:
+def run(configuration: dict, context: Context) -> list[dict]:
     """Prune and train one stack; one row a run and evaluation."""
-    _, rows = learn(configuration, transitions(configuration, job.device), job)
+    _, rows = learn(configuration, transitions(configuration, context.device), context)
     return [{name: row[name] for name in COLUMNS} for row in rows]
 
 
@@ -169,7 +169,7 @@ def transitions(configuration: dict, device: str) -> Transitions:
 def learn(
     configuration: dict,
     data: Transitions,
-    job: Job,
+    context: Context,
     stack: Sequence[offline.Run] = (),
 ) -> tuple[Agent, list[dict]]:
     """The trained stack of a configuration, and one row a run and evaluation.
@@ -192,8 +192,8 @@ def learn(
         configuration["steps"],
         configuration["every"],
         lambda act: mean_returns(policy_of(act), env, seeds, episodes),
-        state=job.checkpoint("stack.pt"),
-        advance=lambda: job.advance(label),
+        state=context.checkpoint("stack.pt"),
+        on_progress=lambda: context.report_progress(label),
         stop_every=STOP_EVERY,
     )
     key = {name: configuration[name] for name in KEYS}

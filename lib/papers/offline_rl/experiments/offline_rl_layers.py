@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from lib import pruners
 from lib.base import BadInput, refuse_twice, refuse_unknown
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.data import offline_rl
 from lib.data.offline_rl.names import QUALITIES, environment
 from lib.training import offline
@@ -73,15 +73,15 @@ def units(configuration: dict) -> int:
     return 1
 
 
-def run(configuration: dict, job: Job) -> list[dict]:
+def run(configuration: dict, context: Context) -> list[dict]:
     """Prune; one row a pruner, sparsity and layer, `kept` in percent of the layer's weights."""
     env, seed = configuration["env"], configuration["seed"]
     bundle = offline_rl.load(configuration["source"], env, configuration["quality"], TRANSITIONS)
     settings = BCQSettings(normalise=configuration["variant"] == "normalised")
-    data, _ = normalised(Transitions.of(bundle, job.device), settings)
+    data, _ = normalised(Transitions.of(bundle, context.device), settings)
     stack = [offline.Run(seed, name, s) for name in configuration["pruners"] for s in configuration["sparsities"]]
     known = environment(env)
-    agent = BCQ(known.observations, [1.0] * known.actions, [seed] * len(stack), settings, job.device)
+    agent = BCQ(known.observations, [1.0] * known.actions, [seed] * len(stack), settings, context.device)
     offline.prune(agent, data, stack)
     rows = []
     for layer in pruners.prunable(agent.networks):
@@ -98,7 +98,7 @@ def run(configuration: dict, job: Job) -> list[dict]:
             }
             key |= {"network": network, "layer": position, "weights": layer.weight[number].numel(), "kept": kept}
             rows.append(key)
-    job.advance(f"{env} {seed}")
+    context.report_progress(f"{env} {seed}")
     return rows
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from lib.base import BadInput
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.papers.offline_rl.experiments import offline_rl
 from lib.training.offline import Run
 
@@ -41,14 +41,16 @@ def configurations(settings: Settings) -> list[dict]:
 units = offline_rl.units
 
 
-def run(configuration: dict, job: Job) -> list[dict]:
+def run(configuration: dict, context: Context) -> list[dict]:
     """Prune and train one stack; one row a run and evaluation."""
     dense, *pruned = offline_rl.runs(configuration, configuration["seed"])
     stack = [
         dense,
         *(Run(of.seed, of.pruner, of.sparsity, rounds) for of in pruned for rounds in configuration["rounds"]),
     ]
-    _, rows = offline_rl.learn(configuration, offline_rl.transitions(configuration, job.device), job, stack=stack)
+    _, rows = offline_rl.learn(
+        configuration, offline_rl.transitions(configuration, context.device), context, stack=stack
+    )
     return [{name: row[name] for name in COLUMNS} for row in rows]
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from lib.base import BadInput
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.papers.offline_rl.experiments import offline_rl
 from lib.training.agents import Agent
 from lib.training.bc import BCSettings, PlainBCSettings
@@ -47,11 +47,11 @@ def configurations(settings: Settings) -> list[dict]:
 units = offline_rl.units
 
 
-def run(configuration: dict, job: Job) -> list[dict]:
+def run(configuration: dict, context: Context) -> list[dict]:
     """Prune and train one stack; one row a run and evaluation."""
-    data = offline_rl.transitions(configuration, job.device)
+    data = offline_rl.transitions(configuration, context.device)
     settings = configuration["settings"] | {"normalise": configuration["scaled"]}
-    agent, rows = offline_rl.learn(configuration | {"settings": settings}, data, job)
+    agent, rows = offline_rl.learn(configuration | {"settings": settings}, data, context)
     blind = unseen(agent, ACTING[configuration["algorithm"]], data.observations.shape[1])
     stack = offline_rl.runs(configuration, configuration["seed"])
     known = {(of.pruner, of.sparsity): number for of, number in zip(stack, blind, strict=True)}

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from lib import pruners
 from lib.base import BadInput, Count, refuse_unknown
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.data import vision
 from lib.models import densenet, mobilenet, recurrent, resnet, resnext, shufflenet, squeezenet, vgg, wide_resnet
 from lib.papers.two_four.experiments.variants import Variants
@@ -115,9 +115,9 @@ def units(configuration: dict) -> int:
     return configuration["training"]["epochs"] * (4 if configuration["permute"] else 3)
 
 
-def run(configuration: dict, job: Job) -> list[dict]:
+def run(configuration: dict, context: Context) -> list[dict]:
     """Train all variants of one configuration; one row a variant and epoch."""
-    variants = Variants.of(configuration, (*KEYS, "table"), job, flops)
+    variants = Variants.of(configuration, (*KEYS, "table"), context, flops)
     seed, examples, epochs = configuration["seed"], variants.examples, variants.settings.epochs
 
     def quantise(variant: str, model: nn.Module, epoch: int, left: float) -> None:

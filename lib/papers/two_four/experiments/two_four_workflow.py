@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 from lib import pruners
 from lib.base import Count, Range, refuse_unknown
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.data import vision
 from lib.models import lenet, resnet
 from lib.papers.two_four.experiments.variants import Variants
@@ -101,9 +101,9 @@ def units(configuration: dict) -> int:
     return configuration["training"]["epochs"] * (7 if configuration["controls"] else 3)
 
 
-def run(configuration: dict, job: Job) -> list[dict]:
+def run(configuration: dict, context: Context) -> list[dict]:
     """Train all variants of one configuration; one row a variant and epoch."""
-    variants = Variants.of(configuration, KEYS, job, flops)
+    variants = Variants.of(configuration, KEYS, context, flops)
     seed, classes = configuration["seed"], vision.load(configuration["data"]).classes
     build = partial(NETWORKS[configuration["network"]], classes)
 
