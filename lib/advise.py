@@ -32,7 +32,7 @@ CLEARLY = 1.05  # how many times as fast as dense another way must be before it 
 def advise(
     model: nn.Module, batch: int, device: str = "cpu", shape: Sequence[int] | None = None, seconds: float = 0.5
 ) -> pd.DataFrame:
-    """For each Linear and Conv2d the time of its product dense, int8, 2:4 and in CSR, and which of them to use.
+    """Time the product of each Linear and Conv2d dense, int8, 2:4 and in CSR, and which of them to use.
 
     Weights that are not 2:4 yet are pruned for the measurement; CSR has the zeros that the weight has now. int8 stays
     dense and includes quantising the activations. A Conv2d is measured as the matrix product it amounts to (paper 2,
@@ -83,7 +83,7 @@ def advise(
 
 
 def measure(matrix: Tensor, n: int, seconds: float) -> dict[str, float]:
-    """Median milliseconds of each of METHODS for n rows of activations."""
+    """Return median milliseconds of each of METHODS for n rows of activations."""
     x = torch.randn(n, matrix.shape[1], device=matrix.device).to(matrix.dtype)
     wide = padded(matrix, 1, 4)
     pruned = wide * pruners.n_of_m({"weight": wide.abs()})["weight"]
@@ -97,7 +97,7 @@ def measure(matrix: Tensor, n: int, seconds: float) -> dict[str, float]:
 
 
 def verdict(times: Mapping[str, float], backend: str) -> dict[str, str]:
-    """{use, why}: the fastest way if it is clearly faster than dense, and how the others compare with dense.
+    """Return {use, why}: the fastest way if it is clearly faster than dense, and how the others compare with dense.
 
     Args:
         times: milliseconds of each of METHODS.

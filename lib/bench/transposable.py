@@ -26,12 +26,14 @@ SAMPLE = 2**14  # blocks of which the share of optimal ones is counted
 
 
 def run(device: str) -> list[dict]:
-    """One row a pattern and method."""
+    """Return one row a pattern and method."""
     return [row for n, m, side in SIZES for row in measured(n, m, side)]
 
 
 def measured(n: int, m: int, side: int, seconds: float = 3.0) -> list[dict]:
-    """The rows of one pattern on a Gaussian matrix [side, side]; the plain mask of rows only is there to compare."""
+    """Return the rows of one pattern on a Gaussian matrix [side, side]; the plain mask of rows only is there to
+    compare.
+    """
     magnitude = torch.randn(side, side, generator=torch.Generator().manual_seed(0)).abs()
     rivals: dict[str, Callable[[], Tensor]] = {
         "rows only": lambda: n_of_m({"w": magnitude}, n, m)["w"],
@@ -61,7 +63,7 @@ def measured(n: int, m: int, side: int, seconds: float = 3.0) -> list[dict]:
 
 
 def by_rule(magnitude: Tensor, n: int, m: int, rule: Callable[[np.ndarray, int, np.ndarray], None]) -> Tensor:
-    """The mask of a matrix when each block follows a compiled rule."""
+    """Make the mask of a matrix when each block follows a compiled rule."""
     blocks = to_blocks(magnitude, m).contiguous()
     mask = torch.zeros(blocks.shape, dtype=torch.bool)
     rule(blocks.numpy(), n, mask.numpy())

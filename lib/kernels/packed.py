@@ -24,12 +24,14 @@ MAGIC = b"sparse1\n"
 
 
 def floor_bits(places: int, nonzeros: int) -> float:
-    """The fewest bits that tell one mask with so many kept places from all others: log2 of the binomial coefficient."""
+    """Compute the fewest bits that tell one mask with so many kept places from all others: log2 of the binomial
+    coefficient.
+    """
     return (math.lgamma(places + 1) - math.lgamma(nonzeros + 1) - math.lgamma(places - nonzeros + 1)) / math.log(2)
 
 
 def encode_mask(mask: np.ndarray) -> tuple[int, bytes, bytes]:
-    """A flat mask as (k, unary parts, low bits); k is the one that takes the fewest bits."""
+    """Encode a flat mask as (k, unary parts, low bits); k is the one that takes the fewest bits."""
     gaps = np.diff(np.flatnonzero(mask), prepend=-1) - 1
     k = min(range(32), key=lambda low: len(gaps) * (1 + low) + int((gaps >> low).sum()))
     quotients = gaps >> k
@@ -40,7 +42,7 @@ def encode_mask(mask: np.ndarray) -> tuple[int, bytes, bytes]:
 
 
 def decode_mask(places: int, nonzeros: int, k: int, unary: bytes, low: bytes) -> np.ndarray:
-    """The flat mask that `encode_mask` made its arguments of."""
+    """Decode what `encode_mask` made of a flat mask."""
     zeros = np.flatnonzero(np.unpackbits(np.frombuffer(unary, np.uint8)) == 0)[:nonzeros]
     quotients = np.diff(zeros, prepend=-1) - 1
     bits = np.unpackbits(np.frombuffer(low, np.uint8))[: nonzeros * k].reshape(nonzeros, k)
@@ -51,7 +53,7 @@ def decode_mask(places: int, nonzeros: int, k: int, unary: bytes, low: bytes) ->
 
 
 def pack(tensor: Tensor) -> tuple[dict, bytes]:
-    """One tensor as (description, bytes): entropy-coded where that is smaller, else as it is."""
+    """Pack one tensor as (description, bytes): entropy-coded where that is smaller, else as it is."""
     flat = tensor.detach().cpu().contiguous().flatten()
     about = {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape), "form": "dense"}
     raw = _bytes(flat)
@@ -67,7 +69,7 @@ def pack(tensor: Tensor) -> tuple[dict, bytes]:
 
 
 def unpack(about: Mapping, content: bytes) -> Tensor:
-    """The tensor that `pack` described."""
+    """Unpack the tensor that `pack` described."""
     dtype, shape = getattr(torch, about["dtype"]), about["shape"]
     if about["form"] == "dense":
         return _tensor(content, dtype).reshape(shape)

@@ -18,7 +18,7 @@ FORMATS = ("dense", "coo", "csr", "bitmap", "two_four")
 
 
 def value_bits_stored(form: str, rows: int, columns: int, nonzeros: int, value_bits: int) -> int:
-    """Bits of the values a format stores: all of them (dense), half of them (2:4), or those that are kept."""
+    """Count the bits of the values a format stores: all of them (dense), half of them (2:4), or those that are kept."""
     _check(form, rows, columns, nonzeros)
     stored = {"dense": rows * columns, "two_four": rows * columns // 2}.get(form, nonzeros)
     return stored * value_bits
@@ -27,7 +27,7 @@ def value_bits_stored(form: str, rows: int, columns: int, nonzeros: int, value_b
 def metadata_bits(
     form: str, rows: int, columns: int, nonzeros: int, index_bits: int = 16, pointer_bits: int = 32
 ) -> int:
-    """Bits that say where the stored values are.
+    """Count the bits that say where the stored values are.
 
     coo: a row and a column index a value. csr: a column index a value and a pointer a row (and one more). bitmap: one
     bit for each place of the matrix. two_four: 2 bits a stored value, its place among four (paper 2, section 3.1).
@@ -46,13 +46,13 @@ def metadata_bits(
 
 
 def bits(form: str, rows: int, columns: int, nonzeros: int, value_bits: int, index_bits: int = 16) -> int:
-    """Bits of the whole matrix, values and metadata."""
+    """Count the bits of the whole matrix, values and metadata."""
     metadata = metadata_bits(form, rows, columns, nonzeros, index_bits)
     return value_bits_stored(form, rows, columns, nonzeros, value_bits) + metadata
 
 
 def curve(rows: int, columns: int, value_bits: int, sparsities: Sequence[float], seed: int = 0) -> pd.DataFrame:
-    """What one weight of a matrix costs on average, format by format, beside the theoretical floor.
+    """Tabulate what one weight of a matrix costs on average, format by format, beside the theoretical floor.
 
     The floor is what the kept values take and the logarithm of how many masks there are with so many of them. The
     entropy-coded bitmap is measured: a random mask, coded by `lib.kernels.packed`. 2:4 has a row at 0.5 only.

@@ -63,13 +63,14 @@ def transposable(scores: Mapping[str, Tensor], n: int = 2, m: int = 4) -> dict[s
 
 
 def eligible_both_ways(model: nn.Module, m: int = 4) -> list[str]:
-    """Names of the weights that the 2:4 workflow prunes (`eligible`) and whose rows m divides as well."""
+    """Name the the weights that the 2:4 workflow prunes (`eligible`) and whose rows m divides as well."""
     rows = {layer.name: len(layer.weight) for layer in prunable(model)}
     return [name for name in eligible(model) if rows[name] % m == 0]
 
 
 def gaps(scores: Mapping[str, Tensor], masks: Mapping[str, Tensor], n: int = 2, m: int = 4) -> dict[str, Tensor]:
-    """How much more than a mask's a block's scores could add up to at most, {name: float64 [blocks]}; 0 = optimal.
+    """Compute how much more than a mask's a block's scores could add up to at most, {name: float64 [blocks]}; 0 =
+    optimal.
 
     The upper bound is the dual value at the prices that `assignment` finds, and bounds every mask that keeps exactly
     n both ways, wherever it comes from. It is computed from the prices alone, so that a wrong price makes a gap larger
@@ -92,21 +93,21 @@ def gaps(scores: Mapping[str, Tensor], masks: Mapping[str, Tensor], n: int = 2, 
 
 
 def dual(blocks: Tensor, n: int, rows: Tensor, columns: Tensor) -> Tensor:
-    """The dual value of each block [blocks] for any prices of its rows and columns [blocks, m]: an upper bound."""
+    """Compute the dual value of each block [blocks] for any prices of its rows and columns [blocks, m]: an upper bound."""
     excess = blocks - rows[:, :, None] - columns[:, None, :]
     return n * (rows.sum(1) + columns.sum(1)) + excess.clamp(min=0).sum((1, 2))
 
 
 @cache
 def patterns() -> Tensor:
-    """The 90 ways to keep two in each row and each column of a 4 x 4 block, bool [90, 4, 4]."""
+    """List the 90 ways to keep two in each row and each column of a 4 x 4 block, bool [90, 4, 4]."""
     pairs = [[place in pair for place in range(4)] for pair in combinations(range(4), 2)]
     every = torch.tensor(list(product(pairs, repeat=4)))  # two in each row
     return every[(every.sum(1) == 2).all(1)]
 
 
 def best_two_four(blocks: Tensor) -> Tensor:
-    """Of the 90 patterns the one that keeps most of each block, bool [blocks, 4, 4]; of equal ones the first.
+    """Find of the 90 patterns the one that keeps most of each block, bool [blocks, 4, 4]; of equal ones the first.
 
     One product gives the sums of all patterns. It is taken of a few thousand blocks at a time.
     """
@@ -118,7 +119,7 @@ def best_two_four(blocks: Tensor) -> Tensor:
 
 
 def assignment(blocks: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The best mask of each block [blocks, m, m], and the prices of rows and columns that prove it, on the CPU.
+    """Find the best mask of each block [blocks, m, m], and the prices of rows and columns that prove it, on the CPU.
 
     Each row begins with its n highest scores, which is optimal as long as columns are free. Columns that are taken
     too often then hand over to those taken too rarely, one unit at a time, along the path that loses least: shortest
@@ -140,13 +141,13 @@ def assignment(blocks: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def to_blocks(matrix: Tensor, m: int) -> Tensor:
-    """The blocks of a matrix [R, C], row of blocks after row of blocks: [R/m * C/m, m, m]."""
+    """Cut out the blocks of a matrix [R, C], row of blocks after row of blocks: [R/m * C/m, m, m]."""
     rows, columns = matrix.shape
     return matrix.reshape(rows // m, m, columns // m, m).transpose(1, 2).reshape(-1, m, m)
 
 
 def from_blocks(blocks: Tensor, shape: tuple[int, int]) -> Tensor:
-    """The inverse of `to_blocks` for a matrix of the given shape."""
+    """Invert `to_blocks` for a matrix of the given shape."""
     (rows, columns), m = shape, blocks.shape[-1]
     return blocks.reshape(rows // m, columns // m, m, m).transpose(1, 2).reshape(rows, columns)
 

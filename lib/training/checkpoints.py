@@ -33,7 +33,7 @@ def write(content: Any, path: Path) -> None:
 
 
 def read(path: Path) -> Any | None:
-    """What `write` has kept, on the CPU; None where there is no file.
+    """Read what `write` has kept, on the CPU; None where there is no file.
 
     A damaged one is set aside under another name and named on stderr; then too there is nothing to go on from.
     """
@@ -56,7 +56,7 @@ def discard(path: Path, why: str) -> None:
 
 
 class Session:
-    """Keeps a session in a file; without a file nothing is kept.
+    """Keep a session in a file; without a file nothing is kept.
 
     Args:
         state: the file.
@@ -78,7 +78,7 @@ class Session:
         self.saved = monotonic()
 
     def load(self) -> list[dict]:
-        """The rows so far; model and optimizer are put back to where they were.
+        """Return the rows so far; model and optimizer are put back to where they were.
 
         Raises:
             BadInput: the file is of a session with other settings.
@@ -95,7 +95,7 @@ class Session:
         return content["rows"]
 
     def save_when_due(self, rows: list[dict], on_progress: Callable[[], None], last: bool) -> None:
-        """After an epoch: call `on_progress`, which may raise to stop, and save when it is time to."""
+        """Call `on_progress` after an epoch, which may raise to stop, and save when it is time to."""
         keep = last or monotonic() - self.saved >= self.save_seconds
         try:
             on_progress()

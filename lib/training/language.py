@@ -21,7 +21,7 @@ Draw = Callable[[torch.Generator], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Schedule:
-    """Settings of one training session.
+    """Hold the settings of one training session.
 
     Attributes:
         steps: batches of the session.

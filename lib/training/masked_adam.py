@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class MaskedAdam:
-    """Adam (Kingma and Ba 2015) that moves the kept weights of masked parameters, and all of the others.
+    """Run Adam (Kingma and Ba 2015), which here moves the kept weights of masked parameters, and all of the others.
 
     The kept weights of all masked parameters are one long vector to it. So at 95 % sparsity it has a twentieth of the
     numbers to go through, and what it removed stays at zero because nothing ever touches it.
@@ -49,7 +49,7 @@ class MaskedAdam:
 
     @torch.no_grad()
     def step(self) -> None:
-        """One step on the gradients that the parameters hold."""
+        """Take one step on the gradients that the parameters hold."""
         if self.masked:
             if self.always or self.seen != self._versions():  # the parameters are the truth, they may have been loaded
                 self.unmasked.copy_(self._gathered(self.masked))
@@ -62,7 +62,7 @@ class MaskedAdam:
             self.seen = self._versions()
 
     def state_dict(self) -> dict:
-        """What Adam remembers; the weights themselves are the parameters'."""
+        """Say what Adam remembers; the weights themselves are the parameters'."""
         return self.adam.state_dict()
 
     def load_state_dict(self, content: dict) -> None:

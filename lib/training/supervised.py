@@ -22,7 +22,7 @@ from lib.training.precision import autocast, check
 
 @dataclass(frozen=True)
 class Training:
-    """Settings of one training session.
+    """Hold the settings of one training session.
 
     Attributes:
         epochs: passes over the training data.
@@ -56,7 +56,7 @@ class Training:
 
 
 def seed_of(*parts: int) -> int:
-    """One seed from several numbers, such as (seed, session, epoch); other numbers give an independent stream."""
+    """Make one seed from several numbers, such as (seed, session, epoch); other numbers give an independent stream."""
     if min(parts) < 0:
         raise BadInput(f"seeds are 0 or more, these are {', '.join(map(str, parts))}")
     first, *path = parts  # as a spawn key, because SeedSequence takes (1,) and (1, 0) for the same
@@ -120,7 +120,7 @@ def train(
 
 
 def accuracy(model: nn.Module, examples: Examples, precision: str = "float32", batch: int = 1000) -> float:
-    """Share of the test examples whose largest logit is their label, in percent."""
+    """Compute the share of the test examples whose largest logit is their label, in percent."""
     model.eval()
     right = 0
     with torch.no_grad(), autocast(examples.mean.device, precision):
@@ -154,6 +154,6 @@ def _epoch(
 
 
 def learning_rate(settings: Training, epochs: float) -> float:
-    """The rate after so many epochs (a fraction counts): linear warm-up times half a cosine."""
+    """Compute the rate after so many epochs (a fraction counts): linear warm-up times half a cosine."""
     warm = min(1.0, (epochs + 1e-3) / settings.warmup) if settings.warmup > 0 else 1.0
     return settings.learning_rate * warm * 0.5 * (1 + math.cos(math.pi * epochs / settings.epochs))

@@ -17,7 +17,7 @@ class Stopped(Exception):
 
 @dataclass
 class Context:
-    """One run's surroundings.
+    """Tell one run where it computes, where it keeps unfinished work, and when it must stop.
 
     Attributes:
         device: where to compute, "cpu" or "cuda".
@@ -35,7 +35,7 @@ class Context:
     said: float = -math.inf
 
     def checkpoint(self, name: str) -> Path | None:
-        """Where to keep a checkpoint of this name; None: nowhere."""
+        """Say where to keep a checkpoint of this name; None: nowhere."""
         return None if self.folder is None else self.folder / name
 
     def report_progress(self, label: str) -> None:
@@ -73,5 +73,5 @@ class Context:
             raise Stopped
 
     def orphan(self) -> bool:
-        """Whether the owner is gone: this process has been given to another parent."""
+        """Say whether the owner is gone: this process has been given to another parent."""
         return self.owner not in (None, os.getpid(), os.getppid())

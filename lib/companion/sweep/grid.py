@@ -44,7 +44,7 @@ tqdm.set_lock(threading.RLock())
 
 @dataclass(frozen=True)
 class Grid:
-    """An experiment at a scale.
+    """Hold an experiment at a scale.
 
     Attributes:
         experiment: the module in lib/papers/PAPER/experiments. It offers Settings, a dataclass;
@@ -72,28 +72,28 @@ class Grid:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The values of a configuration that tell it from the others, all of them columns of its rows."""
+        """Return the values of a configuration that tell it from the others, all of them columns of its rows."""
         return keys_of(self.experiment, self.configurations.values())
 
     @property
     def index(self) -> tuple[str, ...]:
-        """The columns that tell a row from the others."""
+        """Return the columns that tell a row from the others."""
         return index_of(self.experiment, self.keys)
 
     def units(self, configuration: dict) -> int:
-        """How many units of work the configuration is, of those that the bar counts."""
+        """Count how many units of work the configuration is, of those that the bar counts."""
         return getattr(self.experiment, "units", lambda _: 1)(configuration)
 
     def identity(self, values: Mapping[str, Any]) -> tuple:
-        """What tells this configuration's (or this row's) configuration from the others."""
+        """Say what tells this configuration's (or this row's) configuration from the others."""
         return tuple(values[name] for name in self.keys)
 
     def needed(self, key: str, entries: Mapping[str, Mapping]) -> list[dict] | None:
-        """The rows that a configuration needs: none, or another's; None while that one has no entry."""
+        """Return the rows that a configuration needs: none, or another's; None while that one has no entry."""
         return entries.get(self.needs[key], {"rows": None})["rows"] if key in self.needs else []
 
     def table(self, rows: list[dict]) -> pd.DataFrame:
-        """Rows in the experiment's columns, sorted by its index."""
+        """Put rows into the experiment's columns, sorted by its index."""
         index = list(self.index)
         table = pd.DataFrame(rows, columns=list(self.experiment.COLUMNS))
         twice = table[table.duplicated(index)]
@@ -105,17 +105,17 @@ class Grid:
 
 
 def names() -> list[str]:
-    """The experiments there are."""
+    """List the experiments."""
     return sorted(path.stem for path in base.PAPERS.glob("*/experiments/*.py") if path.stem.startswith(paper_of(path)))
 
 
 def paper_of(path: Path) -> str:
-    """The short name of the paper in whose folder an experiment's file lies."""
+    """Return the short name of the paper in whose folder an experiment's file lies."""
     return path.parent.parent.name
 
 
 def module_of(name: str) -> str:
-    """The module of an experiment: lib/papers/PAPER/experiments/NAME.py, where NAME begins with the paper's.
+    """Name the module of an experiment: lib/papers/PAPER/experiments/NAME.py, where NAME begins with the paper's.
 
     Raises:
         BadInput: there is no such experiment.
@@ -148,7 +148,7 @@ def grid(name: str, scale: str, params: Path = base.PARAMS) -> Grid:
 
 
 def load(name: str) -> ModuleType:
-    """The module of an experiment.
+    """Import the module of an experiment.
 
     Raises:
         BadInput: there is no such experiment, or it lacks what each must have.
@@ -165,7 +165,7 @@ def load(name: str) -> ModuleType:
 
 
 def keys_of(experiment: ModuleType, configurations: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The experiment's KEYS, or else those of its COLUMNS that every configuration has as a text or a number."""
+    """Return the experiment's KEYS, or else those of its COLUMNS that every configuration has as a text or a number."""
     if hasattr(experiment, "KEYS"):
         return tuple(experiment.KEYS)
     configurations = list(configurations)
@@ -175,14 +175,14 @@ def keys_of(experiment: ModuleType, configurations: Iterable[Mapping[str, Any]])
 
 
 def index_of(experiment: ModuleType, keys: Sequence[str]) -> tuple[str, ...]:
-    """The experiment's INDEX, or else KEYS and what a training counts, in the order of COLUMNS."""
+    """Return the experiment's INDEX, or else KEYS and what a training counts, in the order of COLUMNS."""
     if hasattr(experiment, "INDEX"):
         return tuple(experiment.INDEX)
     return tuple(name for name in experiment.COLUMNS if name in (*keys, *COUNTED))
 
 
 def check_rows(experiment: ModuleType, configuration: Mapping[str, Any], rows: Any) -> list[dict]:
-    """The rows of a run, if they can become a table.
+    """Return the rows of a run, if they can become a table.
 
     Raises:
         BadInput: no list of dictionaries, a column that no row has, or a row without what tells it from others.
@@ -199,13 +199,13 @@ def check_rows(experiment: ModuleType, configuration: Mapping[str, Any], rows: A
 
 @functools.cache
 def imported_hash(experiment: str) -> str:
-    """The hash of the sources this process computes an experiment with: as they were when it first imported it."""
+    """Compute the hash of the sources this process computes an experiment with: as they were when it first imported it."""
     module = importlib.import_module(module_of(experiment))
     return imports.fingerprint(imports.closure(module.__name__))
 
 
 def key(configuration: dict, source_hash: str) -> str:
-    """What a configuration is stored under: its settings and the sources it is computed with."""
+    """Compute what a configuration is stored under: its settings and the sources it is computed with."""
     return hashlib.sha256(json.dumps([configuration, source_hash], sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -217,7 +217,7 @@ def run_one(
     environment: Mapping[str, str] = MappingProxyType({}),
     needed: Sequence[dict] = (),
 ) -> dict:
-    """One configuration, in a worker: {status: finished | stopped | failed, rows, seconds, traceback}.
+    """Run one configuration, in a worker: {status: finished | stopped | failed, rows, seconds, traceback}.
 
     One thread, always: the rounding of a product depends on how many threads share it, and results must not depend
     on how many configurations run side by side.

@@ -39,7 +39,7 @@ LOST = "a worker or the scheduler was killed (out of memory?); what is finished 
 
 
 def main(words: list[str] | None = None) -> None:
-    """The command line; a message of one line and status 2 for what cannot be."""
+    """Run the command line; a message of one line and status 2 for what cannot be."""
     asked = arguments().parse_args(words)
     os.environ.update(KEEP_MEMORY)
     warnings.filterwarnings("ignore", r"\d+ tasks ", UserWarning)  # joblib's advice to whoever leaves before the end
@@ -53,7 +53,7 @@ def main(words: list[str] | None = None) -> None:
 
 
 def arguments() -> argparse.ArgumentParser:
-    """What the command line asks for."""
+    """Declare what the command line may ask for."""
     parser = argparse.ArgumentParser("python -m lib.sweep", description=__doc__)
     parser.add_argument("experiment", help=f"one of: {', '.join(names())}")
     parser.add_argument("--scale", default="quick", help="which settings of params.yaml (default: quick)")
@@ -210,7 +210,7 @@ def call(
     deadline: float | None,
     owner: int | None,
 ) -> tuple[str, dict]:
-    """What a worker does. Its folder is told from the root: one on another machine uses its own checkout.
+    """Do what a worker does. Its folder is told from the root: one on another machine uses its own checkout.
 
     Args:
         device: what `choose_device` is asked here, because the machine that asks may have another.
@@ -233,7 +233,7 @@ def call(
 
 
 def seconds_before(clock: Path) -> float:
-    """The seconds that the sessions before this one took; 0 where none was, or where the file is damaged."""
+    """Read the seconds that the sessions before this one took; 0 where none was, or where the file is damaged."""
     try:
         told = float(clock.read_text())
     except (OSError, ValueError):
@@ -243,7 +243,7 @@ def seconds_before(clock: Path) -> float:
 
 @contextmanager
 def backend(scheduler: str | None, processes: int) -> Iterator[None]:
-    """Where joblib sends the work: processes of this machine, or the workers of a Dask scheduler."""
+    """Set where joblib sends the work: processes of this machine, or the workers of a Dask scheduler."""
     if scheduler is None:
         deaf = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}  # Ctrl-C is for this process
         with joblib.parallel_config("loky", n_jobs=processes, **deaf):
@@ -271,7 +271,7 @@ def backend(scheduler: str | None, processes: int) -> Iterator[None]:
 
 
 def choose_device(asked: str, scale: str) -> str:
-    """ "cpu" or "cuda". Quick results are gated and must be the same everywhere, so they stay on the processor."""
+    """Choose "cpu" or "cuda". Quick results are gated and must be the same everywhere, so they stay on the processor."""
     import torch
 
     if asked not in ("auto", "cpu", "cuda"):
@@ -284,7 +284,7 @@ def choose_device(asked: str, scale: str) -> str:
 
 
 def seconds(budget: str) -> float:
-    """ "90s", "25m", "2h" in seconds."""
+    """Turn "90s", "25m" or "2h" into seconds."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", budget)
     if match is None:
         raise BadInput(f"--budget {budget}: expected a number and a unit, such as 90s, 25m or 2h")

@@ -26,7 +26,7 @@ from lib.companion.sweep.grid import Grid, key
 
 
 def beside(csv: Path) -> Path:
-    """The provenance file of a run file."""
+    """Name the provenance file of a run file."""
     return csv.with_suffix(".provenance.yaml")
 
 
@@ -66,7 +66,7 @@ def write(csv: Path, work: Grid, own: dict[str, dict], earlier: list[dict], proc
 def resume(
     csv: Path, work: Grid, others: bool = False, known: Collection[str] = ()
 ) -> tuple[dict[str, dict], list[dict]]:
-    """The finished configurations of an earlier, partial run file as store entries, and the parts they came in.
+    """Read the finished configurations of an earlier, partial run file as store entries, and the parts they came in.
 
     A configuration is known again by its settings, as they are now or in a form of the experiment's `aliases`: a
     setting that was renamed, or that was added later with a value that says what was done before. A table that lacks a
@@ -115,7 +115,7 @@ def resume(
 
 
 def read_rows(csv: Path, work: Grid) -> pd.DataFrame:
-    """The rows of a run file in the experiment's columns of today.
+    """Read the rows of a run file in the experiment's columns of today.
 
     Raises:
         BadInput: no table, a column is missing, or a row lacks what tells it from others.
@@ -164,7 +164,7 @@ def _expect(path: Path, content: Any, kinds: Mapping[str, Any]) -> None:
 
 
 def commit() -> str:
-    """The commit of the checkout, marked when its code differs from it; "unknown" outside git."""
+    """Name the commit of the checkout, marked when its code differs from it; "unknown" outside git."""
     try:
         changed = _git("status", "--porcelain", "--", "lib", "params.yaml")
         return _git("rev-parse", "HEAD") + (" with changes" if changed else "")
@@ -177,7 +177,7 @@ def _git(*words: str) -> str:
 
 
 def describe(device: str) -> str:
-    """The processor or GPU by its trade name, and how many cores there are for us."""
+    """Name the processor or GPU by its trade name, and count the cores there are for us."""
     if device == "cuda":
         import torch
 

@@ -22,7 +22,7 @@ METHODS = {
 
 
 def curves(axes: Axes, runs: pd.DataFrame, column: str, method: str) -> None:
-    """How a column of one way of training goes (paper 5): a line for the mean over seeds, a band for their range.
+    """Draw how a column of one way of training goes (paper 5): a line for the mean over seeds, a band for their range.
 
     Args:
         runs: one row an evaluation and seed, columns step and the one to draw.

@@ -57,7 +57,7 @@ class Enough(Exception):
 
 
 class Session:
-    """What is known of one training session besides its state: the learning curve and the snapshots, on disk.
+    """Hold what is known of one training session besides its state: the learning curve and the snapshots, on disk.
 
     It is called after each step of training.
 
@@ -86,7 +86,7 @@ class Session:
             raise Stopped
 
     def best(self) -> float:
-        """The confirmed mean return of the best snapshot so far."""
+        """Return the confirmed mean return of the best snapshot so far."""
         return self.snapshots.get("expert", {"return": -np.inf})["return"]
 
     def evaluate(self, trainer: td3.Trainer) -> None:
@@ -131,7 +131,7 @@ class Session:
 
 
 def policy_of(actor: MLP, run: int = 0) -> policies.Policy:
-    """One run's actor as a policy, rounded to float16."""
+    """Turn one run's actor into a policy, rounded to float16. actor as a policy, rounded to float16."""
     arrays = [
         [getattr(layer, name)[run].detach().cpu().half().float().numpy() for layer in actor.layers]
         for name in ("weight", "bias")
@@ -140,12 +140,12 @@ def policy_of(actor: MLP, run: int = 0) -> policies.Policy:
 
 
 def stacked(policy: policies.Policy) -> Callable[[np.ndarray], np.ndarray]:
-    """A policy as the only run of a stack: [1, n, o] -> [1, n, a]."""
+    """Hold a policy as the only run of a stack: [1, n, o] -> [1, n, a]."""
     return lambda observations: policy(observations[0])[None]
 
 
 def read_session(folder: Path) -> dict:
-    """What `Session` has written to session.yaml. BadInput if it has written nothing yet, or the file is damaged."""
+    """Read what `Session` has written to session.yaml. BadInput if it has written nothing yet, or the file is damaged."""
     if not (folder / "session.yaml").exists():
         raise BadInput(f"no session in {folder}; its first evaluation comes after {EVERY:,} steps")
     content = read_yaml(folder / "session.yaml")
@@ -161,7 +161,7 @@ def read_session(folder: Path) -> dict:
 
 
 def read_curve(folder: Path) -> pd.DataFrame:
-    """The learning curve so far, columns step and return. BadInput if the file is damaged."""
+    """Read the learning curve so far, columns step and return. BadInput if the file is damaged."""
     curve = read_csv(folder / "curve.csv", ("step", "return"))
     if not np.isfinite(curve.select_dtypes("number").reindex(columns=["step", "return"])).all(axis=None):
         raise BadInput(f"{folder / 'curve.csv'} is damaged: move {folder} away to start anew")
@@ -241,7 +241,7 @@ def keep(env: str, seed: int, folder: Path, experts: Path = policies.EXPERTS) ->
 
 
 def main(words: list[str] | None = None) -> int:
-    """The program. Exit status 0; 2 for bad input, with one line why; 143 when a signal stopped it."""
+    """Run the program. Exit status 0; 2 for bad input, with one line why; 143 when a signal stopped it."""
     parser = argparse.ArgumentParser(
         "python -m lib.papers.offline_rl.experts",
         description=__doc__,

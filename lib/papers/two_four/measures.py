@@ -36,7 +36,7 @@ def difference(
     column: str = "accuracy",
     only: Mapping[str, object] | None = None,
 ) -> Values:
-    """A variant's last value minus that of another, seed by seed: {"data/network": {seed: points}}.
+    """Subtract another variant's last value from a variant's, seed by seed: {"data/network": {seed: points}}.
 
     Args:
         column: what is compared, such as accuracy (percent).
@@ -54,14 +54,14 @@ def difference(
 
 
 def saved(form: str, value_bits: int, rows: int = 1024, columns: int = 1024) -> float:
-    """How much smaller a half-empty matrix is in a format than dense, in percent (paper 2, section 3.1)."""
+    """Compute how much smaller a half-empty matrix is in a format than dense, in percent (paper 2, section 3.1)."""
     nonzeros = rows * columns // 2
     dense = storage.bits("dense", rows, columns, nonzeros, value_bits)
     return 100 * (1 - storage.bits(form, rows, columns, nonzeros, value_bits) / dense)
 
 
 def overhead(form: str, value_bits: int, rows: int = 1024, columns: int = 1024) -> float:
-    """Metadata of a half-empty matrix relative to its stored values, in percent (paper 2, section 3.1).
+    """Compare the metadata of a half-empty matrix relative to its stored values, in percent (paper 2, section 3.1).
 
     The row pointers of CSR, one for a row of hundreds of values, are left out, as the paper leaves them out.
     """
@@ -72,12 +72,12 @@ def overhead(form: str, value_bits: int, rows: int = 1024, columns: int = 1024) 
 
 
 def left_dense(network: str, bits: int = 16) -> float:
-    """How many layers of a network the 2:4 workflow's rule leaves dense (paper 2, sections 4.2 and 5.1)."""
+    """Count how many layers of a network the 2:4 workflow's rule leaves dense (paper 2, sections 4.2 and 5.1)."""
     return float(sum(not rule.pruned for rule in layer_rule(_built(network), bits)))
 
 
 def changed_by_permutation(network: str, side: int = 32) -> float:
-    """The largest change of an output when channels are permuted for 2:4, as a share of the largest output.
+    """Find the largest change of an output when channels are permuted for 2:4, as a share of the largest output.
 
     In float64, on images of noise, with random weights and batch norms in which no two channels are alike (paper 2,
     section 4.1).
@@ -109,7 +109,7 @@ def speedup(
     min_n: int = 1,
     min_k: int = 1,
 ) -> dict[str, float]:
-    """How many times as fast as the dense rival a sparse product is (paper 2, figure 3), product by product.
+    """Measure how many times as fast as the dense rival a sparse product is (paper 2, figure 3), product by product.
 
     Args:
         device: "cuda": on sparse tensor cores; "cpu": on processors.
@@ -124,7 +124,7 @@ def speedup(
 
 
 def nearer_to_two(products: pd.DataFrame, dtype: str, device: str, m: int, n: int) -> dict[str, float]:
-    """How much nearer to 2 the speed-up of the 2:4 product with the largest k is than that with the smallest.
+    """Measure how much nearer to 2 the speed-up of the 2:4 product with the largest k is than that with the smallest.
 
     Of products m x n x k with these m and n (paper 2, figure 3: 10,240 both); above 0 means that larger ones gain more.
     """

@@ -31,7 +31,7 @@ def permute(
     only: Iterable[str] | None = None,
     search: Callable[..., Tensor] = anneal,
 ) -> tuple[nn.Module, pd.DataFrame]:
-    """A copy of a network that computes the same function, with its channels in an order of which 2:4 keeps more.
+    """Copy a network into one that computes the same function, with its channels in an order of which 2:4 keeps more.
 
     Inputs and outputs stay in order. Layers that read the same channels share an order, the best for all of them
     together: one of them may lose a little where the others gain more. Whatever has no rule (see

@@ -26,7 +26,7 @@ def ratio(
     bitmap: str = "weights",
     value_bits: int = 16,
 ) -> float | np.ndarray:
-    """The share of a network's bits that is saved by blocks of B of which a share is removed.
+    """Compute the share of a network's bits that is saved by blocks of B of which a share is removed.
 
     Args:
         sparsity: S, share of coefficients removed.
@@ -51,7 +51,7 @@ def ratio(
 
 
 def pack(weight: Tensor, table: Tensor, bitmap: str = "coefficients") -> bytes:
-    """A weight in groups as bytes: a bitmap, then the kept coefficients in float16.
+    """Write a weight in groups as bytes: a bitmap, then the kept coefficients in float16.
 
     Args:
         weight: [out, in], of a convolution [out, in, R, S], whose groups are those of the table.
@@ -71,7 +71,7 @@ def pack(weight: Tensor, table: Tensor, bitmap: str = "coefficients") -> bytes:
 
 
 def unpack(content: bytes, shape: tuple[int, ...], table: Tensor, bitmap: str = "coefficients") -> Tensor:
-    """The weight that `pack` was given, rounded to float16."""
+    """Read the weight that `pack` was given, rounded to float16."""
     form = _form(shape, table)
     coefficients = form.right_inverse(torch.zeros(shape, dtype=torch.float16))
     count = _places(coefficients != 0, form, bitmap).numel()
@@ -85,7 +85,7 @@ def unpack(content: bytes, shape: tuple[int, ...], table: Tensor, bitmap: str = 
 
 
 def packed_ratio(weights: Mapping[str, Tensor], tables: Mapping[str, Tensor], bitmap: str = "coefficients") -> float:
-    """The share of bytes that is really saved over float16, by packing the layers that have a table.
+    """Compute the share of bytes that is really saved over float16, by packing the layers that have a table.
 
     Args:
         weights: {name: weight} of a whole network; what has no table is stored as it is.

@@ -44,19 +44,19 @@ COLUMNS = (*INDEX, "return", "normalised_return", "sparsity", *RATIOS)
 
 @dataclass(frozen=True)
 class Blocks:
-    """A way of grouping, see `algorithm.Compression`; blocks of one weight have no shift."""
+    """Describe a grouping, see `algorithm.Compression`; blocks of one weight have no shift."""
 
     block: int = 1
     shift: float = 0.0
 
     def sparsity(self, kept: float) -> float:
-        """The share of coefficients to remove, so that as many numbers are left as `kept` of the weights."""
+        """Compute the share of coefficients to remove, so that as many numbers are left as `kept` of the weights."""
         return 1 - kept * (self.block if self.shift == 1 else 1)
 
 
 @dataclass(frozen=True)
 class Task:
-    """One environment.
+    """Describe one environment.
 
     Attributes:
         layers: weights that are compressed.
@@ -118,14 +118,14 @@ class Task:
 
 @dataclass(frozen=True)
 class Settings:
-    """The tasks, and how all of them learn."""
+    """Hold the tasks, and how all of them learn."""
 
     tasks: tuple[Task, ...]
     plain_bc: PlainBCSettings = field(default_factory=PlainBCSettings)
 
 
 def configurations(settings: Settings) -> list[dict]:
-    """The grid: a way of grouping on an environment each, with everything `run` needs."""
+    """Lay out the grid: a grouping on an environment each, with everything `run` needs."""
     found = []
     for task in settings.tasks:
         shared = {name: value for name, value in asdict(task).items() if name != "blocks"}

@@ -35,7 +35,7 @@ COLUMNS = (*INDEX, "return", "sparsity", "compression_ratio", "ideal_ratio", "co
 
 @dataclass(frozen=True)
 class Pruning:
-    """Settings of `pruners.RewardAware` but its start, and what the reward is (`algorithm.Compression`)."""
+    """Hold the settings of `pruners.RewardAware` but its start, and what the reward is (`algorithm.Compression`)."""
 
     increase: float = 0.01
     every: int = 5_000
@@ -45,13 +45,13 @@ class Pruning:
     window: int = 10
 
     def schedule(self, begin: int) -> pruners.RewardAware:
-        """Reward-aware pruning from this step on."""
+        """Make reward-aware pruning from this step on."""
         return pruners.RewardAware(self.increase, self.every, begin, self.limit, self.initial_reward, self.reference)
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """A way of grouping, see `algorithm.Compression`."""
+    """Describe a grouping, see `algorithm.Compression`."""
 
     block: int
     shift: float
@@ -60,7 +60,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Task:
-    """One environment.
+    """Describe one environment.
 
     Attributes:
         layers: weights that are compressed.
@@ -110,7 +110,7 @@ class Settings:
 
 
 def configurations(settings: Settings) -> list[dict]:
-    """The grid: a way of training on an environment each, with everything `run` needs."""
+    """Lay out the grid: a way of training on an environment each, with everything `run` needs."""
     found = []
     for task in settings.tasks:
         shared = {name: value for name, value in asdict(task).items() if name not in ("blocks", "starts", "rewards")}
@@ -123,7 +123,7 @@ def configurations(settings: Settings) -> list[dict]:
 
 
 def units(configuration: dict) -> int:
-    """Evaluations in one configuration."""
+    """Count the evaluations in one configuration."""
     trainings = 2 if configuration["block"] == 1 and configuration["reward"] == "training" else 1
     return trainings * configuration["steps"] // configuration["evaluation"]["every"]
 
@@ -173,7 +173,7 @@ def run(configuration: dict, context: Context) -> list[dict]:
 
 
 def ramp(average: float, begin: int, steps: int, end: float, pruning: Pruning) -> pruners.Gradual:
-    """The cubic ramp whose sparsity, averaged over all steps, is this one; its end is at most the pruning's limit."""
+    """Find the cubic ramp whose sparsity, averaged over all steps, is this one; its end is at most the pruning's limit."""
     times = int(end * steps - begin) // pruning.every
     unit = pruners.Gradual(0.5, pruning.every, times, begin)
     mean = sum(unit.target(step) for step in range(1, steps + 1)) / steps / 0.5

@@ -27,7 +27,7 @@ COLUMNS = (*INDEX, "weights", "kept")
 
 @dataclass(frozen=True)
 class Settings:
-    """What is varied; the networks are the paper's.
+    """Hold what is varied; the networks are the paper's.
 
     Attributes:
         seeds: how many, from 0.
@@ -69,7 +69,7 @@ def configurations(settings: Settings) -> list[dict]:
 
 
 def units(configuration: dict) -> int:
-    """Nothing is trained; all configurations cost about the same."""
+    """Count one unit: nothing is trained; all configurations cost about the same."""
     return 1
 
 
@@ -103,7 +103,9 @@ def run(configuration: dict, context: Context) -> list[dict]:
 
 
 def place(name: str) -> tuple[str, int]:
-    """Which network a weight is of, and in which of its layers, counted from 1; the critics are critic1 and critic2."""
+    """Say which network a weight is of, and in which of its layers, counted from 1; the critics are critic1 and
+    critic2.
+    """
     network, *rest = name.split(".")
     position = int(rest[rest.index("layers") + 1]) + 1
     return (f"critic{int(rest[0]) + 1}" if network == "critic" else network), position

@@ -24,7 +24,7 @@ COLUMNS = (*INDEX, "return", "normalised_return")
 
 @dataclass(frozen=True)
 class Settings(offline_rl.Settings):
-    """As of `offline_rl`, and the numbers of rounds to compare: 1 and others."""
+    """Hold the settings of `offline_rl`, and the numbers of rounds to compare: 1 and others."""
 
     rounds: tuple[int, ...] = (1, 5)
 
@@ -34,7 +34,7 @@ class Settings(offline_rl.Settings):
 
 
 def configurations(settings: Settings) -> list[dict]:
-    """The grid: a seed of a task each, with everything `run` needs."""
+    """Lay out the grid: a seed of a task each, with everything `run` needs."""
     return [each | {"rounds": list(settings.rounds)} for each in offline_rl.configurations(settings)]
 
 

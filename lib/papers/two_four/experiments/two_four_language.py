@@ -46,7 +46,7 @@ COLUMNS = (*INDEX, "bits", "valid_bits", "accuracy", "sparsity")
 
 @dataclass(frozen=True)
 class Amount:
-    """How many labels phase 2 has (None: all there are), and how many draws of so many are averaged in a seed."""
+    """Say how many labels phase 2 has (None: all there are), and how many draws of so many are averaged in a seed."""
 
     labels: int | None
     draws: int = 1
@@ -58,7 +58,7 @@ class Amount:
 
 @dataclass(frozen=True)
 class Task:
-    """One network on one text.
+    """Describe one network on one text.
 
     Attributes:
         window: characters that the network reads at a time.
@@ -127,7 +127,7 @@ def run(configuration: dict, context: Context) -> list[dict]:
 
 
 class FirstPhase:
-    """Sessions of a language model on the training text, and the rows of them so far."""
+    """Hold the sessions of a language model on the training text, and the rows of them so far."""
 
     def __init__(self, configuration: dict, play: text.Play, context: Context):
         self.key = {name: configuration[name] for name in KEYS}

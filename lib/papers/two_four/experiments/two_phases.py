@@ -38,7 +38,7 @@ CALIBRATED, CALIBRATION_BATCH = 1024, 256  # passages that INT8's scales are fou
 
 @dataclass(frozen=True)
 class FineTuning:
-    """Settings of one training session of phase 2; `lib.training.language.Schedule` says what the others mean.
+    """Hold the settings of one training session of phase 2; `lib.training.language.Schedule` says what the others mean.
 
     Attributes:
         epochs: so many passages are drawn for each label there is; fewer labels are fewer steps.
@@ -75,7 +75,7 @@ def block_masks(model: nn.Module) -> dict[str, Tensor]:
 
 
 class SecondPhase:
-    """The passages of one seed, and the comparison for one draw of labels after another."""
+    """Hold the passages of one seed, and the comparison for one draw of labels after another."""
 
     def __init__(self, passages: Passages, settings: FineTuning, seed: int, context: Context):
         put = lambda arrays: {part: torch.from_numpy(array).to(context.device) for part, array in arrays.items()}  # noqa: E731
@@ -110,7 +110,7 @@ class SecondPhase:
 
 
 class Draws:
-    """One draw of labels: a few of the passages, the batches of them, and the rows so far."""
+    """Hold one draw of labels: a few of the passages, the batches of them, and the rows so far."""
 
     def __init__(self, phase: SecondPhase, labels: int, draw: int):
         self.phase, self.draw = phase, draw

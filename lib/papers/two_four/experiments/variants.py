@@ -17,7 +17,7 @@ from lib.training.supervised import Training, accuracy, train
 
 @dataclass
 class Variants:
-    """The variants of one configuration.
+    """Train the variants of one configuration.
 
     Attributes:
         key: the columns that tell this configuration's rows from those of others.
@@ -41,7 +41,7 @@ class Variants:
         context: Context,
         flops: Callable[[nn.Module, Sequence[int]], int],
     ) -> Variants:
-        """Those of a configuration with data (a name that `vision.load` knows), seed and training.
+        """Make those of a configuration with data (a name that `vision.load` knows), seed and training.
 
         Args:
             key: names of the configuration's values that its rows have as columns.
@@ -51,7 +51,7 @@ class Variants:
         return cls(columns, examples, Training(**configuration["training"]), configuration["seed"], context, flops)
 
     def record(self, variant: str, model: nn.Module, accuracies: Sequence[float], first: int, **more: object) -> None:
-        """Rows of consecutive epochs; masks do not change within a session, so sizes are the same in all of them.
+        """Add rows of consecutive epochs; masks do not change within a session, so sizes are the same in all of them.
 
         Args:
             accuracies: on the test data, percent.
@@ -117,7 +117,7 @@ class Variants:
 
 
 def masked_copy(model: nn.Module, masks: Mapping[str, Tensor]) -> nn.Module:
-    """A copy of the model with these masks attached."""
+    """Make a copy of the model with these masks attached."""
     model = copy.deepcopy(model)
     pruners.attach(model, masks)
     return model
