@@ -9,10 +9,12 @@ import pytest
 from lib import base
 
 # With none of these does a sentence in the imperative begin, and with them most phrases without a verb do.
-NO_VERBS = set(
-    "a all an and any as at between both by each every everything for from how in it its new no none nothing of on one "
-    "only some that the these they this those three to two what when where whether which who whose why with within".split()
-)
+NO_VERBS = {
+    "a", "all", "an", "and", "any", "as", "at", "between", "both", "by", "each", "every", "everything", "for", "from",
+    "how", "in", "it", "its", "new", "no", "none", "nothing", "of", "on", "one", "only", "some", "that", "the", "these",
+    "they", "this", "those", "three", "to", "two", "what", "when", "where", "whether", "which", "who", "whose", "why",
+    "with", "within",
+}  # fmt: skip
 
 
 def functions(tree: ast.AST) -> Iterator[ast.FunctionDef]:

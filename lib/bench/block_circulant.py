@@ -30,7 +30,7 @@ def run(device: str) -> list[dict]:
 def measured(
     device: str, sizes: Sequence[int], batches: Sequence[int], blocks: Sequence[int], seconds: float
 ) -> Iterator[dict]:
-    """Return the rows, each size and batch measured for so many seconds; all blocks take turns with the dense product."""
+    """Yield rows, each size and batch measured for so many seconds; all blocks take turns with the dense product."""
     draw = torch.Generator().manual_seed(0)
     for size in sizes:
         dense = torch.randn(size, size, generator=draw).to(device)

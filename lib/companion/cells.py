@@ -8,7 +8,7 @@ Values = dict[str, dict[int, float]]  # {"data/network": {seed: value}}
 
 
 def by_cell(values: pd.Series) -> Values:
-    """Sort a series into cells: its index ends with the seed, the levels before it, joined by slashes, name the cell."""
+    """Sort a series into cells: its index ends with the seed, levels before it, joined by slashes, name the cell."""
     found: Values = {}
     for (*cell, seed), value in values.sort_index().items():
         found.setdefault("/".join(map(str, cell)), {})[int(seed)] = float(value)

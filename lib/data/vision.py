@@ -134,7 +134,7 @@ def _split(
 
 
 def read_idx(content: bytes) -> np.ndarray:
-    """Read the uint8 array in a gzipped IDX file: two zero bytes, type 8, the rank, the sizes (big-endian), the values."""
+    """Read the uint8 array of a gzipped IDX file: two zero bytes, type 8, the rank, sizes (big-endian), values."""
     content = gzip.decompress(content)
     if content[:3] != b"\x00\x00\x08":
         raise BadInput(f"no IDX file of unsigned bytes: it begins with {content[:3].hex()}, not 000008")
@@ -188,7 +188,7 @@ def _images(pixels: np.ndarray) -> np.ndarray:
 
 
 def unpickle(content: bytes) -> dict:
-    """Read what a CIFAR file holds; its texts as bytes. BadInput if it asks for anything but arrays, lists and texts."""
+    """Read a CIFAR file; its texts as bytes. BadInput if it asks for anything but arrays, lists and texts."""
     return _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
 
 

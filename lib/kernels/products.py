@@ -98,7 +98,7 @@ def csr(weight: Tensor) -> Tensor:
 
 @torch.no_grad()
 def csr_linear(x: Tensor, weight: Tensor) -> Tensor:
-    """Multiply activations [n, k] by the transpose of a weight in CSR: [n, m]. One row has a faster kernel of its own."""
+    """Multiply activations [n, k] by a transposed weight in CSR: [n, m]. One row has a faster kernel of its own."""
     if weight.layout != torch.sparse_csr or x.dim() != 2 or x.shape[1] != weight.shape[1]:
         found = f"{list(x.shape)} and {list(weight.shape)} in {weight.layout}"
         raise BadInput(f"csr_linear needs activations [n, k] and a weight [m, k] made by csr, these are {found}")

@@ -105,7 +105,7 @@ class Compressed:
 
     @cached_property
     def by_column(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return values [columns / 2, rows] and metadata [columns / 8, rows]: neighbours in memory share an activation."""
+        """Give values [columns / 2, rows] and metadata [columns / 8, rows]: neighbours share an activation."""
         return self.values.t().contiguous().numpy(), self.metadata.t().contiguous().numpy()
 
     @cached_property
@@ -164,7 +164,7 @@ def backend(dtype: torch.dtype, device: str | torch.device, rows: int = 1, weigh
 
 
 def multiples(name: str, dtype: torch.dtype) -> tuple[int, int, int]:
-    """Say what torch's kernels need, by its own tables: multiples of a weight's rows and columns, of activations' rows."""
+    """Say what torch's kernels need, by its tables: multiples of a weight's rows and columns, of activations' rows."""
     sizes = SPARSE_CORES[name]._DTYPE_SHAPE_CONSTRAINTS[dtype]
     return sizes.sparse_min_rows, sizes.sparse_min_cols, sizes.dense_min_rows
 

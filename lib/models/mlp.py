@@ -57,7 +57,7 @@ class StackedLinear(nn.Module):
 
 
 class Bounded(nn.Module):
-    """Compute bound * tanh(x): actions within their limits. The bound is one number an action, the same for all runs."""
+    """Compute bound * tanh(x): actions within limits. The bound is one number an action, the same for all runs."""
 
     def __init__(self, bound: Tensor):
         super().__init__()
@@ -144,7 +144,7 @@ def _rebuilt(like: M, modules: Sequence[nn.Module], change: Callable[[list[Tenso
 
 
 def plain(module: MLP, run: int = 0) -> nn.Sequential:
-    """Copy one run as an ordinary network: [batch, in] -> [batch, out], masks baked in, sharing nothing with the stack."""
+    """Copy one run as an ordinary network: [batch, in] -> [batch, out], masks baked in, nothing shared."""
     parts: list[nn.Module] = []
     for layer in module.layers:
         weight, bias = layer.weight.detach()[run], layer.bias.detach()[run]

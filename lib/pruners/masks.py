@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 import torch
@@ -52,10 +52,14 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
         if name not in layers:
             raise BadInput(f"mask {name!r}: the model's prunable parameters are {', '.join(layers)}")
         expected = tuple(layers[name].weight.shape)
-        if mask.dtype != torch.bool:
-            raise BadInput(f"mask {name!r} is {mask.dtype}, expected torch.bool (True = kept)")
+        if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+            found = getattr(mask, "dtype", type(mask).__name__)
+            raise BadInput(f"mask {name!r} is {found}, expected torch.bool (True = kept)")
         if tuple(mask.shape) != expected:
             raise BadInput(f"mask {name!r} has shape {tuple(mask.shape)}, its parameter {expected}")
+        if mask.is_meta and not layers[name].weight.is_meta:
+            raise BadInput(f"mask {name!r} is on the meta device, where it has no values")
+        original(layers[name])  # refuses a weight that is no parameter
         if not beneath(layers[name]):
             continue
         numbers = mask.float()
@@ -113,7 +117,7 @@ def _masked(layer: Prunable) -> Masked | None:
 
 
 def beneath(layer: Prunable) -> list[nn.Module]:
-    """Return the parametrizations that a mask on the layer's weight acts on, in the order in which they are computed."""
+    """Return the parametrizations that a mask on the layer's weight acts on, in the order of computation."""
     return [one for one in _chain(layer) if not isinstance(one, Masked)]
 
 
@@ -122,9 +126,16 @@ def original(layer: Prunable) -> nn.Parameter:
     coefficients.
 
     Raises:
-        BadInput: the layer has a parametrization that cannot be inverted.
+        BadInput: the layer has a parametrization that cannot be inverted, or a weight that is computed by a hook.
     """
-    return layer.module.parametrizations.weight.original if _chain(layer) else layer.module.weight
+    if _chain(layer):
+        return layer.module.parametrizations.weight.original
+    if "weight" not in layer.module._parameters:
+        raise BadInput(
+            f"{layer.name} is no parameter: torch.nn.utils' older weight_norm, spectral_norm or prune computes it by a "
+            "hook; remove that before pruning"
+        )
+    return layer.module.weight
 
 
 def original_of(layer: Prunable, weight: Tensor) -> Tensor:
@@ -157,9 +168,21 @@ def spread(layer: Prunable, values: Tensor) -> Tensor:
 
 def sparsity(model: nn.Module) -> float:
     """Compute the share of zeros among the prunable weights: the project's one definition of sparsity."""
-    weights = [layer.weight for layer in prunable(model)]
+    weights = numbers(prunable(model)).values()
     zeros = sum(int((weight == 0).sum()) for weight in weights)
     return zeros / sum(weight.numel() for weight in weights)
+
+
+def numbers(layers: Sequence[Prunable]) -> dict[str, Tensor]:
+    """Collect the weights that layers compute with, by their parameters' names.
+
+    Raises:
+        BadInput: one on the meta device, where there is a shape and nothing in it.
+    """
+    weights = {layer.name: layer.weight for layer in layers}
+    if empty := [name for name, weight in weights.items() if weight.is_meta]:
+        raise BadInput(f"{empty[0]} is on the meta device, where it has no values: load the model first")
+    return weights
 
 
 def sparsity_per_run(model: nn.Module) -> list[float]:
@@ -175,10 +198,10 @@ def sparsity_per_run(model: nn.Module) -> list[float]:
 
 
 def report(model: nn.Module) -> pd.DataFrame:
-    """Tabulate one row a layer, then the total: `layer, shape, weights, kept, sparsity`; of a stack so for each `run`."""
+    """Give one row a layer, then the total: `layer, shape, weights, kept, sparsity`; of a stack so for each `run`."""
     layers = prunable(model)
     runs = stacked_runs(layers)
-    weights = {layer.name: layer.weight for layer in layers}
+    weights = numbers(layers)
     if runs is None:
         return _counts(weights)
     tables = [_counts({name: weight[run] for name, weight in weights.items()}) for run in range(runs)]

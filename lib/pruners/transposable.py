@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from itertools import combinations, product
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -49,8 +50,8 @@ def transposable(scores: Mapping[str, Tensor], n: int = 2, m: int = 4) -> dict[s
     Raises:
         BadInput: a layer whose rows or inner dimension m does not divide. `eligible_both_ways` names those that fit.
     """
-    if not 0 < n < m:
-        raise BadInput(f"transposable({n}, {m}): n must be at least 1 and smaller than m")
+    if not (isinstance(n, Integral) and isinstance(m, Integral) and 0 < n < m):
+        raise BadInput(f"transposable({n}, {m}): n must be at least 1 and smaller than m, both whole numbers")
     check(scores)
     masks = {}
     for name, score in scores.items():
@@ -93,7 +94,7 @@ def gaps(scores: Mapping[str, Tensor], masks: Mapping[str, Tensor], n: int = 2, 
 
 
 def dual(blocks: Tensor, n: int, rows: Tensor, columns: Tensor) -> Tensor:
-    """Compute the dual value of each block [blocks] for any prices of its rows and columns [blocks, m]: an upper bound."""
+    """Find the dual value of each block [blocks] for any prices of its rows and columns [blocks, m]: an upper bound."""
     excess = blocks - rows[:, :, None] - columns[:, None, :]
     return n * (rows.sum(1) + columns.sum(1)) + excess.clamp(min=0).sum((1, 2))
 

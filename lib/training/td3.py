@@ -75,7 +75,7 @@ class Settings:
 
 
 class Batch(NamedTuple):
-    """Hold transitions, each tensor [run, batch, width]; `terminated` is 1.0 where no return follows, timeouts are 0.0."""
+    """Hold transitions, each [run, batch, width]; `terminated` is 1.0 where no return follows, timeouts are 0.0."""
 
     observations: Tensor
     actions: Tensor

@@ -199,7 +199,7 @@ def check_rows(experiment: ModuleType, configuration: Mapping[str, Any], rows: A
 
 @functools.cache
 def imported_hash(experiment: str) -> str:
-    """Compute the hash of the sources this process computes an experiment with: as they were when it first imported it."""
+    """Hash the sources this process computes an experiment with, as they were when it first imported it."""
     module = importlib.import_module(module_of(experiment))
     return imports.fingerprint(imports.closure(module.__name__))
 

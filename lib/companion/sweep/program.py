@@ -271,7 +271,7 @@ def backend(scheduler: str | None, processes: int) -> Iterator[None]:
 
 
 def choose_device(asked: str, scale: str) -> str:
-    """Choose "cpu" or "cuda". Quick results are gated and must be the same everywhere, so they stay on the processor."""
+    """Choose "cpu" or "cuda". Quick results are gated and must be the same everywhere: they stay on the processor."""
     import torch
 
     if asked not in ("auto", "cpu", "cuda"):

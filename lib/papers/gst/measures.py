@@ -215,7 +215,7 @@ def weight_share(layers: Sequence[Sequence[int]], compressed: Sequence[int]) -> 
 
 
 def changed_by_conversion(conversion: str, size: int = 64) -> float:
-    """Compute the largest change of a weight when blocks of 4 become blocks of 2, in standard deviations (section 3.3)."""
+    """Find the largest change of a weight when blocks of 4 become blocks of 2, in standard deviations (section 3.3)."""
     before, after, _ = groups.phases(4, conversion)
     draw = torch.Generator().manual_seed(0)
     weight = expand(torch.randn(size // 4, size // 4, number(before), generator=draw), before, (size, size))

@@ -145,7 +145,7 @@ def stacked(policy: policies.Policy) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def read_session(folder: Path) -> dict:
-    """Read what `Session` has written to session.yaml. BadInput if it has written nothing yet, or the file is damaged."""
+    """Read what `Session` has written to session.yaml. BadInput if there is nothing yet, or the file is damaged."""
     if not (folder / "session.yaml").exists():
         raise BadInput(f"no session in {folder}; its first evaluation comes after {EVERY:,} steps")
     content = read_yaml(folder / "session.yaml")

@@ -46,7 +46,7 @@ def efficacy(weight: Tensor, order: Tensor) -> float:
 
 
 def bound(weight: Tensor) -> float:
-    """Compute the magnitude that is kept of a matrix [R, C] when every row loses its smaller half, wherever it stands."""
+    """Sum the magnitude that is kept of a matrix [R, C] when every row loses its smaller half, wherever it stands."""
     return float(weight.abs().double().sort(dim=1, descending=True).values[:, : weight.shape[1] // 2].sum())
 
 

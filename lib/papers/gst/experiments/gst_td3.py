@@ -173,7 +173,7 @@ def run(configuration: dict, context: Context) -> list[dict]:
 
 
 def ramp(average: float, begin: int, steps: int, end: float, pruning: Pruning) -> pruners.Gradual:
-    """Find the cubic ramp whose sparsity, averaged over all steps, is this one; its end is at most the pruning's limit."""
+    """Find the cubic ramp whose sparsity averages this one over all steps; its end is at most the pruning's limit."""
     times = int(end * steps - begin) // pruning.every
     unit = pruners.Gradual(0.5, pruning.every, times, begin)
     mean = sum(unit.target(step) for step in range(1, steps + 1)) / steps / 0.5

@@ -67,5 +67,5 @@ def unseen(agent: Agent, network: str, observations: int) -> list[int]:
 
 
 def aliases(configuration: dict) -> list[dict]:
-    """Return the form in which earlier sources keyed this configuration: neither bc nor plain_bc scaled by itself here."""
+    """List the form in which earlier sources keyed this configuration: neither bc nor plain_bc scaled by itself."""
     return [] if configuration["settings"]["normalise"] else offline_rl.formerly(configuration)
