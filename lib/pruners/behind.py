@@ -20,7 +20,7 @@ def behind(module: nn.Module) -> dict[str, list[nn.Parameter]]:
     found = {name: [parameter] for name, parameter in module.named_parameters(recurse=False)}
     for hook in hooks(module):
         if isinstance(hook, WeightNorm):
-            found[hook.name] = [found.pop(f"{hook.name}_v"), found.pop(f"{hook.name}_g")]
+            found[hook.name] = [*found.pop(f"{hook.name}_v"), *found.pop(f"{hook.name}_g")]
         elif f"{hook._tensor_name}_orig" in found:
             found[hook._tensor_name] = found.pop(f"{hook._tensor_name}_orig")
     if parametrize.is_parametrized(module):

@@ -14,9 +14,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils import parametrize
 from torch.overrides import TorchFunctionMode
 
-from lib.pruners.behind import hook_of
+from lib.base import BadInput
+from lib.pruners.behind import behind, hook_of
 from lib.pruners.layers import Prunable, say
-from lib.pruners.masks import copies, original
+from lib.pruners.masks import copies, numbers, original
 
 
 class Slower(UserWarning):
@@ -42,9 +43,16 @@ def direct(layer: Prunable) -> bool:
 @contextmanager
 def tracked(layers: Sequence[Prunable]) -> Iterator[dict[str, Tensor]]:
     """{name: tensor} to differentiate a loss by: the parameter behind the weight, or where that is none, zeros that
-    are added to the weight while the block lasts. Frozen parameters have gradients while it lasts."""
+    are added to the weight while the block lasts. Frozen parameters have gradients while it lasts, and so has what is
+    computed under `torch.no_grad`."""
     trained: dict[str, Tensor] = {}
     undo = []
+    numbers(layers)
+    for layer in layers:
+        if any(parameter.is_inference() for parameter in behind(layer.module)[layer.attribute]):
+            raise BadInput(
+                f"{layer.name} was made under torch.inference_mode, which allows no gradient: make it outside"
+            )
     try:
         for layer in layers:
             if direct(layer):
@@ -56,7 +64,8 @@ def tracked(layers: Sequence[Prunable]) -> Iterator[dict[str, Tensor]]:
             trained[layer.name] = zeros = torch.zeros_like(layer.weight).requires_grad_()
             for module, attribute in layer.owners:
                 undo.append(_added(module, attribute, zeros))
-        yield trained
+        with torch.inference_mode(False), torch.enable_grad():
+            yield trained
     finally:
         for step in reversed(undo):
             step()

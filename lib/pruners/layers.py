@@ -164,17 +164,25 @@ def coverage(model: nn.Module) -> float:
 def survey(model: nn.Module) -> tuple[list[Prunable], list[Refused]]:
     """What is prunable, and what looks as if it were and is not."""
     found: dict[int, list] = {}  # by the parameter behind it: path, module, attribute, layout or why not
+    layers: list[Prunable] = []
+    refusals: list[Refused] = []
     for path, module in model.named_modules():
         if isinstance(module, (parametrize.ParametrizationList, *kinds.VECTORS)):
             continue
         kind, why = kinds.find(module)
         layouts = {} if kind is None else kind.weights(module)
-        for attribute, parameters in behind(module).items():
+        trained = behind(module)
+        for attribute in layouts.keys() - trained.keys():
+            if isinstance(weight := getattr(module, attribute, None), Tensor):
+                name = f"{path}.{attribute}" if path else attribute
+                refusals.append(
+                    Refused(name, weight.numel(), "it is no parameter: a hook computes it, or nothing does")
+                )
+        for attribute, parameters in trained.items():
             look = "" if isinstance(module, kinds.LOOKUPS) else why
             what = layouts.get(attribute) or look or ("" if kind is None or not layouts else None)
             if what is not None:  # a bias of a known layer is no matrix, whatever its shape
                 found.setdefault(id(parameters[0]), []).append((path, module, attribute, what))
-    layers, refusals = [], []
     for owners in found.values():
         for path, module, attribute, what in sorted(owners, key=lambda owner: not isinstance(owner[3], Layout))[:1]:
             name, why = f"{path}.{attribute}" if path else attribute, _why(owners)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 import torch
@@ -59,10 +59,13 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
                 raise BadInput(f"mask {name!r}: {whys[name]}")
             raise BadInput(f"mask {name!r}: the model's prunable parameters are {', '.join(layers)}")
         expected = tuple(layers[name].weight.shape)
-        if mask.dtype != torch.bool:
-            raise BadInput(f"mask {name!r} is {mask.dtype}, expected torch.bool (True = kept)")
+        if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+            found = getattr(mask, "dtype", type(mask).__name__)
+            raise BadInput(f"mask {name!r} is {found}, expected torch.bool (True = kept)")
         if tuple(mask.shape) != expected:
             raise BadInput(f"mask {name!r} has shape {tuple(mask.shape)}, its parameter {expected}")
+        if mask.is_meta and not layers[name].weight.is_meta:
+            raise BadInput(f"mask {name!r} is on the meta device, where it has no values")
         if not beneath(layers[name]) or not inverts(layers[name]):
             continue
         numbers = mask.float()
@@ -108,6 +111,8 @@ def detach(model: nn.Module) -> None:
             bake(module, attribute)
             if (first := getattr(layer.module, layer.attribute)) is not getattr(module, attribute):
                 setattr(module, attribute, first)  # of several parameters torch makes a new one in each layer
+        with torch.no_grad():
+            original(layer).add_(0.0)  # a mask makes -0.0 of a negative weight, this 0.0 of that
 
 
 def _chain_of(module: nn.Module, attribute: str) -> list[nn.Module]:
@@ -184,7 +189,7 @@ def sparsity(model: nn.Module, select: Select = None) -> float:
     Args:
         select: as `prunable`; who selects is not warned.
     """
-    weights = [layer.weight for layer in prunable(model, select)]
+    weights = numbers(prunable(model, select)).values()
     zeros = sum(int((weight == 0).sum()) for weight in weights)
     count = sum(weight.numel() for weight in weights)
     others = sorted(survey(model)[1], key=lambda one: -one.size) if select is None else []
@@ -197,6 +202,18 @@ def sparsity(model: nn.Module, select: Select = None) -> float:
 
 class Partial(UserWarning):
     """A sparsity that speaks of a part of a network only."""
+
+
+def numbers(layers: Sequence[Prunable]) -> dict[str, Tensor]:
+    """The weights that layers compute with, by their parameters' names.
+
+    Raises:
+        BadInput: one on the meta device, where there is a shape and nothing in it.
+    """
+    weights = {layer.name: layer.weight for layer in layers}
+    if empty := [name for name, weight in weights.items() if weight.is_meta]:
+        raise BadInput(f"{empty[0]} is on the meta device, where it has no values: load the model first")
+    return weights
 
 
 def sparsity_per_run(model: nn.Module) -> list[float]:
@@ -215,7 +232,7 @@ def report(model: nn.Module) -> pd.DataFrame:
     """One row a layer, then the total: `layer, shape, weights, kept, sparsity`; of a stack so for each `run`."""
     layers = prunable(model)
     runs = stacked_runs(layers)
-    weights = {layer.name: layer.weight for layer in layers}
+    weights = numbers(layers)
     if runs is None:
         return _counts(weights)
     tables = [_counts({name: weight[run] for name, weight in weights.items()}) for run in range(runs)]

@@ -69,7 +69,10 @@ def snip_shuffled(
 
 def _seeds(seed: int | Sequence[int], runs: int | None) -> list[int]:
     """One seed a run, of a single network one."""
-    seeds = [seed] if isinstance(seed, Integral) else list(seed)
+    try:
+        seeds = [seed] if isinstance(seed, Integral) else [int(one) for one in seed]
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"seed={seed!r}: expected a whole number, or one for each run of a stack") from error
     if len(seeds) != (runs or 1):
         raise BadInput(f"{len(seeds)} seeds for {runs or 1} runs: give each run its own")
     return seeds
@@ -85,13 +88,18 @@ def snip(model: nn.Module, loss: Loss | Sequence[Loss], select: Select = None) -
     Args:
         model: what is scored; a loss may use other networks too, which are then held as they are.
         loss: called with the model, returns a scalar; of a stack the sum of its runs' losses, which gives each run
-            its own gradients. Of several losses, such as one a batch, the mean counts.
+            its own gradients. Of several losses, such as one a batch, the mean counts. What it makes of inputs must
+            be differentiable; frozen layers are scored too, and so is a model under `torch.no_grad`.
         select: as `layers.prunable`; a layer that is named and on which the loss does not depend is refused.
+
+    Raises:
+        BadInput: no loss, one that is no real scalar, or one that does not depend on any layer.
     """
     layers = prunable(model, select)
     with tracked(layers) as trained:
         layers, gradients = _gradients(model, layers, trained, loss, select)
-        return _scores(layers, [product.abs() for product in _products(layers, trained, gradients)])
+        products = _products(layers, trained, gradients)
+    return _scores(layers, [product.abs() for product in products])
 
 
 def grasp(model: nn.Module, loss: Loss | Sequence[Loss], select: Select = None) -> Scores:
@@ -115,7 +123,8 @@ def grasp(model: nn.Module, loss: Loss | Sequence[Loss], select: Select = None) 
         if not along.requires_grad:
             raise BadInput("the loss is linear in the weights, so its Hessian is zero and GraSP has nothing to go by")
         products = torch.autograd.grad(along, [trained[layer.name] for layer in layers], materialize_grads=True)
-        return _scores(layers, _products(layers, trained, products))
+        products = _products(layers, trained, products)
+    return _scores(layers, products)
 
 
 def _gradients(
@@ -133,12 +142,15 @@ def _gradients(
     weights = [trained[layer.name] for layer in layers]
     found = []
     for one in losses:  # one graph after the other: together they would fill the memory
-        if (value := one(model)).dim():
+        value = one(model)
+        if not isinstance(value, Tensor) or value.is_complex():
+            raise BadInput(f"a loss must be a tensor with one real number, this is {value!r:.80}")
+        if value.dim():
             raise BadInput(
                 f"a loss must be a scalar, this has the shape {list(value.shape)}: of a stack, sum its runs'"
             )
         if not value.requires_grad:
-            raise BadInput("the loss has no gradient by any weight: is it computed without one, or of no layer?")
+            raise BadInput(f"the loss does not depend on {layers[0].name}, nor on any other layer that is scored")
         found.append(torch.autograd.grad(value / len(losses), weights, create_graph=create_graph, allow_unused=True))
     kept, gradients = [], []
     asked = [select] if isinstance(select, str) else list(select) if isinstance(select, (list, tuple, set)) else []
@@ -151,7 +163,7 @@ def _gradients(
         else:
             leave_out(layer.name, "the loss does not depend on it")
     if not kept:
-        raise BadInput(f"the loss does not depend on {layers[0].name} or any other layer: score what it trains")
+        raise BadInput(f"the loss does not depend on {layers[0].name}, nor on any other layer that is scored")
     return kept, tuple(gradients)
 
 

@@ -9,7 +9,7 @@ from lib.kernels.sparse_linear import FLOATS, SparseLinear
 from lib.pruners.behind import behind
 from lib.pruners.inputs import duplicate
 from lib.pruners.layers import Select, leave_out, prunable
-from lib.pruners.masks import attached
+from lib.pruners.masks import attached, numbers
 
 
 def sparse(model: nn.Module, select: Select = None) -> nn.Module:
@@ -28,6 +28,7 @@ def sparse(model: nn.Module, select: Select = None) -> nn.Module:
         BadInput: no `nn.Linear` of the model can be made sparse; with the reason, if it is one.
     """
     new = duplicate(model)
+    numbers(prunable(new, select))  # refuses what has no values
     layers = [layer for layer in prunable(new, select) if isinstance(layer.module, nn.Linear)]
     if not layers:
         raise BadInput("sparse needs a model with an nn.Linear; a stack's run becomes one by `models.mlp.plain`")
@@ -36,12 +37,13 @@ def sparse(model: nn.Module, select: Select = None) -> nn.Module:
     whys = {}
     for layer in layers:
         mask, weight = masks.get(layer.name), layer.weight
+        found = f"its weight is {list(weight.shape)} of {weight.dtype}"
         if layer.tied:
             whys[layer.name] = "it shares its weight with another layer"
         elif weight.dtype not in FLOATS:
-            whys[layer.name] = f"its weight is {weight.dtype}, which has no sparse product"
+            whys[layer.name] = f"CSR has products of float32 and float64, {found}"
         elif not bool((weight != 0 if mask is None else mask).any()):
-            whys[layer.name] = f"its weight is {list(weight.shape)} of {weight.dtype}, nothing of it is left"
+            whys[layer.name] = f"{found}, nothing of it is left"
         else:
             made[id(layer.module)] = one = SparseLinear(weight, layer.module.bias, mask)
             one.values.requires_grad_(any(p.requires_grad for p in behind(layer.module)[layer.attribute]))

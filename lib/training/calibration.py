@@ -4,8 +4,8 @@
 
 Every layer that multiplies its input by a weight, adds a bias and does nothing else (`Kind.affine`: Linear,
 convolutions, transposed ones), the first layer included, multiplies int8 codes of its input (one scale for the tensor,
-entropy calibration) by int8 codes of its weight (one scale per output channel, max calibration) and adds them up exactly.
-Everything else stays in floating point: biases, batch norms (which are not folded into the layer before them),
+entropy calibration) by int8 codes of its weight (one scale per output channel, max calibration) and adds them up
+exactly. Everything else stays in floating point: biases, batch norms (which are not folded into the layer before them),
 activations, and products inside other layers, such as nn.LSTM and attention. A layer that takes part in none of the
 batches stays so too, with a warning that names it.
 
@@ -16,6 +16,7 @@ zeros become code 0, so the pattern is kept and `kernels.two_four.compress` take
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
@@ -28,7 +29,9 @@ from lib.pruners import kinds
 from lib.pruners.behind import bake
 from lib.pruners.inputs import Inputs, call, duplicate
 from lib.pruners.layers import Prunable, Select, leave_out
-from lib.training.examples import Examples
+
+if TYPE_CHECKING:  # the library reads no images
+    from lib.training.examples import Examples
 
 EXACT = {torch.float32: 2**24, torch.float64: 2**53}  # every integer up to here has its own floating-point number
 

@@ -296,6 +296,7 @@ def test_second_derivatives_of_attention_and_recurrence_are_those_of_plain_arith
     loss = lambda model: model(x, x, x, need_weights=False)[0].square().sum()  # noqa: E731
     with pytest.warns(pruners.Slower, match="grasp: attention is computed by the mathematical kernel"):
         scores = pruners.grasp(attention, loss)
+    with pytest.warns(pruners.Slower):
         slow = pruners.grasp(attention, lambda model: model(x, x, x, need_weights=True)[0].square().sum())
     torch.testing.assert_close(scores, slow)
     lstm = nn.LSTM(8, 4)
