@@ -18,7 +18,7 @@ FLOATS = (torch.float32, torch.float64)  # CSR has no product of others
 
 
 class SparseLinear(nn.Module):
-    """x [..., k] -> x W^T + bias [..., m], where W holds what is left of a weight; nothing else is trained.
+    """Compute x [..., k] -> x W^T + bias [..., m], where W holds what is left of a weight; nothing else is trained.
 
     Args:
         weight: [m, k], float32 or float64; copied.
@@ -48,7 +48,7 @@ class SparseLinear(nn.Module):
         self.bias = None if bias is None else nn.Parameter(bias.detach().clone(), bias.requires_grad)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., k] -> [..., m], in the type of the weights whatever autocast says: CSR has no narrower one."""
+        """Map [..., k] to [..., m], in the type of the weights whatever autocast says: CSR has no narrower one."""
         if torch.is_autocast_enabled(x.device.type):
             with torch.autocast(x.device.type, enabled=False):
                 return self(x.to(self.values.dtype))
@@ -67,11 +67,11 @@ class SparseLinear(nn.Module):
         return zeros.index_put((rows, self.by_output_places.long()), self.values)
 
     def matrix(self, values: Tensor) -> Tensor:
-        """W [m, k] with these values, in CSR."""
+        """Return W [m, k] with these values, in CSR."""
         return _csr(self.by_output_ends, self.by_output_places, values, self.shape)
 
     def transposed(self, values: Tensor) -> Tensor:
-        """W^T [k, m] with these values, in CSR."""
+        """Return W^T [k, m] with these values, in CSR."""
         return _csr(self.by_input_ends, self.by_input_places, values[self.order], self.shape[::-1])
 
     def extra_repr(self) -> str:

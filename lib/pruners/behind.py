@@ -16,7 +16,7 @@ from lib.pruners import kinds
 
 
 def behind(module: nn.Module) -> dict[str, list[nn.Parameter]]:
-    """The parameters behind each tensor that the module computes with, sub-modules aside."""
+    """Return the parameters behind each tensor that the module computes with, sub-modules aside."""
     found = {name: [parameter] for name, parameter in module.named_parameters(recurse=False)}
     for hook in hooks(module):
         if isinstance(hook, WeightNorm):
@@ -30,19 +30,19 @@ def behind(module: nn.Module) -> dict[str, list[nn.Parameter]]:
 
 
 def hooks(module: nn.Module) -> list[WeightNorm | prune.BasePruningMethod]:
-    """The hooks that compute weights before `forward`."""
+    """Return the hooks that compute weights before `forward`."""
     every = module._forward_pre_hooks.values()
     return [hook for hook in every if isinstance(hook, (WeightNorm, prune.BasePruningMethod))]
 
 
 def hook_of(module: nn.Module, attribute: str) -> WeightNorm | prune.BasePruningMethod | None:
-    """The hook that computes this weight, if one does."""
+    """Return the hook that computes this weight, if one does."""
     named = ((hook.name if isinstance(hook, WeightNorm) else hook._tensor_name, hook) for hook in hooks(module))
     return next((hook for name, hook in named if name == attribute), None)
 
 
 def computed(module: nn.Module, attribute: str) -> Tensor:
-    """The weight as the layer's next product will see it."""
+    """Return the weight as the layer's next product will see it."""
     hook = hook_of(module, attribute) if module._forward_pre_hooks else None
     if hook is None and not _drifting(module, attribute):
         return getattr(module, attribute)
@@ -56,7 +56,7 @@ def computed(module: nn.Module, attribute: str) -> Tensor:
 
 
 def mask_of(module: nn.Module, attribute: str) -> Tensor | None:
-    """The mask that torch.nn.utils.prune holds on a weight, bool."""
+    """Return the mask that torch.nn.utils.prune holds on a weight, bool."""
     hook = hook_of(module, attribute)
     if not isinstance(hook, prune.BasePruningMethod):
         return None

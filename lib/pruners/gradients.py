@@ -36,15 +36,17 @@ class _Plus(nn.Module):
 
 
 def direct(layer: Prunable) -> bool:
-    """Whether the gradient is had by the one parameter behind the weight, not by the weight itself."""
+    """Tell whether the gradient is had by the one parameter behind the weight, not by the weight itself."""
     return hook_of(layer.module, layer.attribute) is None and copies(layer)
 
 
 @contextmanager
 def tracked(layers: Sequence[Prunable]) -> Iterator[dict[str, Tensor]]:
-    """{name: tensor} to differentiate a loss by: the parameter behind the weight, or where that is none, zeros that
-    are added to the weight while the block lasts. Frozen parameters have gradients while it lasts, and so has what is
-    computed under `torch.no_grad`."""
+    """Yield what to differentiate a loss by, {name: tensor}.
+
+    It is the parameter behind the weight, or where that is none, zeros that are added to the weight while the block
+    lasts. Frozen parameters have gradients while it lasts, and so has what is computed under `torch.no_grad`.
+    """
     trained: dict[str, Tensor] = {}
     undo = []
     numbers(layers)

@@ -17,7 +17,7 @@ Inputs = Any  # a tensor; a tuple or list of arguments; a mapping of them by nam
 
 
 def arguments(inputs: Inputs) -> tuple[tuple, dict[str, Any]]:
-    """(args, kwargs) of a call: of a tensor the one argument, of a mapping arguments by name (a tokeniser's output)."""
+    """Split inputs into (args, kwargs): a tensor is the one argument, a mapping holds arguments by name."""
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     if isinstance(inputs, (tuple, list)):
@@ -28,26 +28,26 @@ def arguments(inputs: Inputs) -> tuple[tuple, dict[str, Any]]:
 
 
 def call(model: nn.Module, inputs: Inputs) -> Any:
-    """What the model gives for inputs."""
+    """Call the model with inputs."""
     args, kwargs = arguments(inputs)
     return model(*args, **kwargs)
 
 
 def example(model: nn.Module, shape: Sequence[int]) -> Tensor:
-    """A batch of one example of zeros, of the model's type and on its device."""
+    """Return a batch of one example of zeros, of the model's type and on its device."""
     some = next((parameter for parameter in model.parameters() if parameter.is_floating_point()), torch.zeros(()))
     return torch.zeros(1, *shape, device=some.device, dtype=some.dtype)
 
 
 def converted(inputs: Inputs, dtype: torch.dtype) -> Inputs:
-    """The inputs with their floating-point tensors in another type."""
+    """Return the inputs with their floating-point tensors in another type."""
     return _pytree.tree_map_only(
         Tensor, lambda x: x.to(dtype) if x.is_floating_point() else x, tuple(arguments(inputs))
     )
 
 
 def batch_of(inputs: Inputs) -> int:
-    """How many examples there are: the length of the first axis of the first tensor.
+    """Count how many examples there are: the length of the first axis of the first tensor.
 
     Raises:
         BadInput: there is no tensor with an axis.
@@ -60,7 +60,7 @@ def batch_of(inputs: Inputs) -> int:
 
 
 def tensors(tree: Any) -> list[Tensor]:
-    """All tensors in what a model gives: nested tuples, lists, dictionaries, or objects that hold them."""
+    """Return all tensors in what a model gives: nested tuples, lists, dictionaries, or objects that hold them."""
     found: list[Tensor] = []
     stack = [tree]
     while stack:
@@ -78,7 +78,7 @@ def tensors(tree: Any) -> list[Tensor]:
 
 @contextmanager
 def mode(model: nn.Module, training: bool) -> Iterator[nn.Module]:
-    """The model in training or evaluation mode for a while; batch norms stay in evaluation, so that they keep count.
+    """Hold the model in training or evaluation mode for a while; batch norms stay in evaluation and keep their count.
 
     Each module goes back to its own mode: one may be frozen inside a model that trains.
     """
@@ -95,7 +95,7 @@ def mode(model: nn.Module, training: bool) -> Iterator[nn.Module]:
 
 
 def duplicate(model: nn.Module) -> nn.Module:
-    """A deep copy, of a model too that holds tensors which are not leaves, as torch's old hooks leave them."""
+    """Copy a model deeply, one too that holds tensors which are not leaves, as torch's old hooks leave them."""
     memo: dict[int, Any] = {}
     for module in model.modules():
         for value in vars(module).values():

@@ -43,7 +43,7 @@ class Layout:
     groups: int = 1
 
     def matrix(self, tensor: Tensor) -> Tensor:
-        """A weight, or scores like it, as [rows, reduction]."""
+        """Return a weight, or scores like it, as [rows, reduction]."""
         if self.stacked:
             raise BadInput(
                 f"a stack {list(tensor.shape)} has a matrix for each run: take one run (lib.models.mlp.plain)"
@@ -55,7 +55,7 @@ class Layout:
         return axes.permute(*rows, *sums).flatten(len(rows)).flatten(0, -2)
 
     def tensor(self, matrix: Tensor, shape: Iterable[int]) -> Tensor:
-        """The inverse of `matrix` for a tensor of the given shape."""
+        """Invert `matrix` for a tensor of the given shape."""
         shape = torch.Size(shape)
         if self.axes == "oi":
             return matrix
@@ -65,28 +65,28 @@ class Layout:
         return matrix.reshape([whole[axis] for axis in order]).permute(back).reshape(shape)
 
     def reduction(self, shape: torch.Size) -> int:
-        """GEMM-K of a weight of that shape: how many products each number of the output sums."""
+        """Return GEMM-K of a weight of that shape: how many products each number of the output sums."""
         lengths = [length for letter, length in zip(self.axes, shape, strict=True) if letter in "ki"]
         return torch.Size(lengths).numel() // self.groups
 
     def outputs(self, shape: torch.Size) -> int:
-        """How many output channels a weight of that shape has; consecutive rows of the matrix belong to one."""
+        """Count how many output channels a weight of that shape has; consecutive rows of the matrix belong to one."""
         lengths = [length for letter, length in zip(self.axes, shape, strict=True) if letter in "eo"]
         return torch.Size(lengths).numel() * self.groups
 
     @property
     def stacked(self) -> bool:
-        """Whether the weight holds a network a run."""
+        """Tell whether the weight holds a network a run."""
         return "r" in self.axes
 
     @property
     def input(self) -> int:
-        """The axis of the input channels."""
+        """Return the axis of the input channels."""
         return self.axes.index("i")
 
     @property
     def output(self) -> int:
-        """The axis of the output channels."""
+        """Return the axis of the output channels."""
         return self.axes.index("o")
 
     def _split(self, tensor: Tensor) -> Tensor:
@@ -101,7 +101,7 @@ class Layout:
 
 
 def layout_of(tensor: Tensor) -> Layout:
-    """The layout of a tensor of which nothing is known but its shape: of a Linear, a stack of them or a Conv2d."""
+    """Guess the layout of a tensor of which only the shape is known: of a Linear, a stack of them or a Conv2d."""
     if tensor.dim() not in (2, 3, 4):
         raise BadInput(f"scores of a Linear have 2 axes and of a Conv2d 4, these have {tensor.dim()}")
     return Layout({2: "oi", 3: "roi", 4: "oikk"}[tensor.dim()])
@@ -125,7 +125,7 @@ class Kind:
 
 
 def fixed(affine: bool = False, **layouts: str) -> Kind:
-    """A kind whose layers have these weights: `fixed(weight="oi")`."""
+    """Make a kind whose layers have these weights: `fixed(weight="oi")`."""
     for attribute, axes in layouts.items():
         if not axes or set(axes) - set(LETTERS) or axes.count("i") != 1 or "o" not in axes:
             known = ", ".join(f"{letter} ({what})" for letter, what in LETTERS.items())
@@ -204,7 +204,7 @@ def register(type_: type | str, kind: Kind | Mapping[str, str]) -> None:
 
 
 def find(module: nn.Module) -> tuple[Kind | None, str]:
-    """The kind of a layer; or None, and why there is none."""
+    """Find the kind of a layer; or None, and why there is none."""
     mine = type(module)
     for base in mine.__mro__:
         kind = KINDS.get(base) or KINDS.get(f"{base.__module__}.{base.__qualname__}")

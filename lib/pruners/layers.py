@@ -29,7 +29,7 @@ class LeftOut(UserWarning):
 
 @dataclass(frozen=True)
 class Prunable:
-    """One weight tensor that may be pruned.
+    """Describe one weight tensor that may be pruned.
 
     Attributes:
         name: the parameter's name in the model, such as "fc1.weight".
@@ -51,12 +51,12 @@ class Prunable:
 
     @property
     def weight(self) -> Tensor:
-        """The weight the layer computes with, masks applied, without gradient."""
+        """Return the weight the layer computes with, masks applied, without gradient."""
         return computed(self.module, self.attribute).detach()
 
     @property
     def owners(self) -> tuple[tuple[nn.Module, str], ...]:
-        """Each layer that has the weight, and what it calls it."""
+        """Return each layer that has the weight, and what it calls it."""
         return (self.module, self.attribute), *self.tied
 
     @property
@@ -66,11 +66,11 @@ class Prunable:
 
     @property
     def runs(self) -> int | None:
-        """How many runs the weight [run, out, in] of a `StackedLinear` holds; None: it is one network's."""
+        """Count how many runs the weight [run, out, in] of a `StackedLinear` holds; None: it is one network's."""
         return len(self.weight) if self.layout.stacked else None
 
     def matrix(self, tensor: Tensor | None = None) -> Tensor:
-        """The weight, or scores like it, as the left matrix of its product, [rows, reduction]."""
+        """Return the weight, or scores like it, as the left matrix of its product, [rows, reduction]."""
         return self.layout.matrix(self.weight if tensor is None else tensor)
 
 
@@ -84,7 +84,7 @@ class Refused:
 
 
 def as_matrix(tensor: Tensor) -> Tensor:
-    """A Linear's, a stack's or a Conv2d's weight, or scores like it, as [rows, reduction]; see `kinds.Layout`.
+    """View a Linear's or a Conv2d's weight, or scores like it, as the matrix of its product: [rows, reduction].
 
     A Linear weight [out, in] is that already. A Conv2d weight [out, in, R, S] becomes [out, R*S*in] with the input
     channels running fastest, the order in which sparse hardware reads it (paper 2, sections 3.2 and 4.2: GEMM-K is
@@ -95,13 +95,13 @@ def as_matrix(tensor: Tensor) -> Tensor:
 
 
 def from_matrix(matrix: Tensor, shape: Iterable[int]) -> Tensor:
-    """The inverse of `as_matrix` for a tensor of the given shape."""
+    """Invert `as_matrix` for a tensor of the given shape."""
     shape = tuple(shape)
     return layout_of(torch.empty(shape, device="meta")).tensor(matrix, shape)
 
 
 class Scores(dict):
-    """{parameter name: tensor like it}, high = matters, which also knows the layers the tensors belong to.
+    """Hold {parameter name: tensor like it}, high = matters, which also knows the layers the tensors belong to.
 
     A pattern takes this or a plain dict; in a plain dict all tensors belong to one network.
     """
@@ -111,20 +111,20 @@ class Scores(dict):
         self.layers = dict(layers)
 
     def only(self, select: Select) -> Scores:
-        """The scores of these parameters alone, as `prunable` selects them."""
+        """Return the scores of these parameters alone, as `prunable` selects them."""
         names = chosen(self.layers.values(), select, {}, "there are scores for")
         return Scores({name: self[name] for name in names}, {name: self.layers[name] for name in names})
 
 
 def layout(scores: Mapping[str, Tensor], name: str) -> Layout:
-    """How scores lie: as their layer's weight, or as their shape says if no layer is known or they are of one run."""
+    """Return how scores lie: as their layer's weight, or as their shape says if no layer is known or a run is taken."""
     layers = getattr(scores, "layers", {})
     known = layers[name].layout if name in layers else None
     return known if known is not None and len(known.axes) == scores[name].dim() else layout_of(scores[name])
 
 
 def prunable(model: nn.Module, select: Select = None) -> list[Prunable]:
-    """Each weight of the model that enters a matrix product, in the order of its modules; no biases, no norms.
+    """List each weight of the model that enters a matrix product, in the order of its modules; no biases, no norms.
 
     What has a matrix and is not here `refused` names.
 
@@ -146,12 +146,12 @@ def prunable(model: nn.Module, select: Select = None) -> list[Prunable]:
 
 
 def refused(model: nn.Module) -> dict[str, str]:
-    """{name: why} of each tensor that looks like a matrix of weights and is not `prunable`."""
+    """Return {name: why} of each tensor that looks like a matrix of weights and is not `prunable`."""
     return {one.name: one.why for one in survey(model)[1]}
 
 
 def coverage(model: nn.Module) -> float:
-    """The share of a network's matrix weights that is prunable, of which `sparsity` speaks.
+    """Return the share of a network's matrix weights that is prunable, of which `sparsity` speaks.
 
     Matrix weights are tensors with at least two axes longer than one, an embedding's table left out unless a layer
     shares it.
@@ -162,7 +162,7 @@ def coverage(model: nn.Module) -> float:
 
 
 def survey(model: nn.Module) -> tuple[list[Prunable], list[Refused]]:
-    """What is prunable, and what looks as if it were and is not."""
+    """Find what is prunable, and what looks as if it were and is not."""
     found: dict[int, list] = {}  # by the parameter behind it: path, module, attribute, layout or why not
     layers: list[Prunable] = []
     refusals: list[Refused] = []
@@ -268,7 +268,7 @@ def say(text: str, category: type[Warning]) -> None:
 
 
 def stacked_runs(layers: Iterable[Prunable]) -> int | None:
-    """How many runs these layers of a model hold, each of them; None: they are one network's.
+    """Count how many runs these layers of a model hold, each of them; None: they are one network's.
 
     Raises:
         BadInput: they differ in it, so that no run has a network of its own.
@@ -282,7 +282,7 @@ def stacked_runs(layers: Iterable[Prunable]) -> int | None:
 
 @dataclass(frozen=True)
 class LayerRule:
-    """Whether the 2:4 workflow prunes a layer, and why not when it does not."""
+    """Say whether the 2:4 workflow prunes a layer, and why not when it does not."""
 
     name: str
     pruned: bool
@@ -292,7 +292,7 @@ class LayerRule:
 def layer_rule(
     model: nn.Module, bits: int = 16, leave: Mapping[str, str] | None = None, select: Select = None
 ) -> list[LayerRule]:
-    """Which layers the 2:4 workflow prunes (paper 2, section 4.2), and for each of the others why not.
+    """Say which layers the 2:4 workflow prunes (paper 2, section 4.2), and for each of the others why not.
 
     A layer is pruned when it has weights, leads to a matrix product, and its inner dimension (GEMM-K: inputs of a
     Linear, C x R x S of a Conv2d) is a multiple of 16 for 16-bit values or of 32 for 8-bit ones. Vectors (biases,

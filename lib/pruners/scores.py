@@ -17,7 +17,7 @@ Loss = Callable[[nn.Module], Tensor]
 
 
 def magnitude(model: nn.Module, select: Select = None) -> Scores:
-    """|w|: small weights go first (paper 2, section 4.1; paper 5, Algorithm 2)."""
+    """Score by |w|: small weights go first (paper 2, section 4.1; paper 5, Algorithm 2)."""
     layers = {layer.name: layer for layer in prunable(model, select)}
     return Scores({name: layer.weight.abs() for name, layer in layers.items()}, layers)
 
@@ -41,7 +41,7 @@ def random(model: nn.Module, seed: int | Sequence[int], select: Select = None) -
 
 
 def shuffled(scores: Scores, seed: int | Sequence[int]) -> Scores:
-    """The same scores in another order within each layer: a control that keeps each layer's share and nothing else.
+    """Put the scores in another order within each layer: a control that keeps each layer's share and nothing else.
 
     Frankle et al. (2021, "Pruning neural networks at initialization: why are we missing the mark?") found that image
     networks lose nothing when SNIP's mask is shuffled within each layer, so that its choice of single weights is idle.
@@ -63,7 +63,7 @@ def shuffled(scores: Scores, seed: int | Sequence[int]) -> Scores:
 def snip_shuffled(
     model: nn.Module, loss: Loss | Sequence[Loss], seed: int | Sequence[int], select: Select = None
 ) -> Scores:
-    """SNIP's scores in another order within each layer, see `snip` and `shuffled`."""
+    """Put SNIP's scores in another order within each layer, see `snip` and `shuffled`."""
     return shuffled(snip(model, loss, select), seed)
 
 
@@ -79,7 +79,7 @@ def _seeds(seed: int | Sequence[int], runs: int | None) -> list[int]:
 
 
 def snip(model: nn.Module, loss: Loss | Sequence[Loss], select: Select = None) -> Scores:
-    """|w dL/dw|: how much the loss changes, to first order, when a weight is switched off (paper 1, equation 1).
+    """Score by |w dL/dw|: how much the loss changes, to first order, when a weight goes (paper 1, equation 1).
 
     Paper 2, section 4.1, calls the same idea "instantaneous gradients". The model is not changed. Its mode (training
     or evaluation) is the caller's choice: in training mode batch norms update their running statistics. Weights that

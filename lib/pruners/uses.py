@@ -26,7 +26,7 @@ PRODUCTS = {"mm": 0, "addmm": 1, "bmm": 0, "baddbmm": 1, "_grouped_mm": 0, "mv":
 
 
 def positions(model: nn.Module, shape: Sequence[int], modules: Mapping[str, nn.Module] | None = None) -> dict[str, int]:
-    """How often one example uses each weight of a layer, {name: positions}; an unused layer is left out.
+    """Count how often one example uses each weight of a layer, {name: positions}; an unused layer is left out.
 
     Args:
         shape: of one example, without the batch axis.
@@ -44,7 +44,7 @@ def positions(model: nn.Module, shape: Sequence[int], modules: Mapping[str, nn.M
 def uses(
     model: nn.Module, inputs: Inputs, layers: Iterable[Prunable] | None = None, training: bool = False
 ) -> dict[str, float]:
-    """How many positions multiply by each weight in one call of the model, all examples together; unused are left out.
+    """Count how many positions multiply by each weight in one call, all examples together; unused ones are left out.
 
     Of a weight of which only a part is used, as of experts, it is the mean over its numbers.
 

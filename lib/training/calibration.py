@@ -37,20 +37,20 @@ EXACT = {torch.float32: 2**24, torch.float64: 2**53}  # every integer up to here
 
 
 def simulated(model: nn.Module, batches: Iterable[Inputs], method: str = "entropy", select: Select = None) -> nn.Module:
-    """The model in int8, calibrated on batches of inputs: `observe`, `threshold`, `quantised` in one step."""
+    """Simulate the model in int8, calibrated on batches of inputs: `observe`, `threshold`, `quantised` in one step."""
     histograms = observe(model, batches, select)
     return quantised(model, {name: threshold(histogram, method) for name, histogram in histograms.items()})
 
 
 def inputs(examples: Examples, count: int = 1024, batch: int = 256, seed: int = 0) -> Iterator[Tensor]:
-    """Batches of training inputs to calibrate on, drawn by the seed, not augmented; all when there are fewer."""
+    """Draw batches of training inputs to calibrate on, drawn by the seed, not augmented; all when there are fewer."""
     draw = torch.Generator().manual_seed(seed)
     chosen = torch.randperm(len(examples.train_labels), generator=draw)[:count].to(examples.train_labels.device)
     return (scaled for scaled, _ in examples.train_batches(chosen.split(batch), "none", draw))
 
 
 def codable(model: nn.Module, select: Select = None) -> list[Prunable]:
-    """The layers that int8 codes can stand for; one module a weight.
+    """List the layers that int8 codes can stand for; one module a weight.
 
     Raises:
         BadInput: none that is selected can be, with the reason.
@@ -64,7 +64,7 @@ def codable(model: nn.Module, select: Select = None) -> list[Prunable]:
 
 
 def observe(model: nn.Module, batches: Iterable[Inputs], select: Select = None) -> dict[str, Histogram]:
-    """What enters each `codable` layer in evaluation mode, {parameter name: histogram}; the model is left alone.
+    """Observe what enters each `codable` layer in evaluation mode, {parameter name: histogram}.
 
     A layer that runs more than once has one histogram of all its inputs. One that no batch reaches, or whose weight
     another layer multiplies by, is left out with a warning.
@@ -108,7 +108,7 @@ def _counting(name: str, histogram: Histogram):
 
 
 def quantised(model: nn.Module, amax: Mapping[str, float]) -> nn.Module:
-    """A copy of the model, in evaluation mode, in which the layers that are named are `Int8`.
+    """Make a copy of the model, in evaluation mode, in which the layers that are named are `Int8`.
 
     Args:
         amax: {parameter name: largest magnitude of the layer's input that is not clipped}.
@@ -162,11 +162,11 @@ class Int8(nn.Module):
 
     @property
     def codes(self) -> Tensor:
-        """The weight as int8."""
+        """Return the weight as int8."""
         return self.layer.weight.to(torch.int8)
 
     def forward(self, values: Tensor) -> Tensor:
-        """Float values, quantised on the way in; exact sums of products; float out."""
+        """Quantise float values, sum products exactly, and return floats."""
         with torch.autocast(values.device.type, enabled=False):
             codes = quantise(values.float(), self.input_scale)
             sums = self.layer(codes.to(self.layer.weight.dtype)).float()
@@ -180,8 +180,9 @@ def _none(layer: nn.Module) -> nn.Parameter:
 
 
 def report(model: nn.Module, histograms: Mapping[str, Histogram], amax: Mapping[str, float]) -> pd.DataFrame:
-    """One row a layer: layer, weight_amax (largest of its channels), input_amax (calibrated), input_max (seen),
-    clipped (share of the observed inputs beyond input_amax)."""
+    """Tabulate one row a layer: layer, weight_amax (largest of its channels), input_amax (calibrated), input_max
+    (seen), clipped (share of the observed inputs beyond input_amax).
+    """
     rows = [
         {
             "layer": layer.name,

@@ -64,7 +64,7 @@ META, NOTHING = net().to("meta"), MASK["0.weight"].to("meta")
 
 REFUSED = {
     # masks
-    "a mask on a weight with a hook": (lambda: pruners.attach(hooked(0), MASK), r"mask '0\.weight': it is no parameter"),
+    "a mask on a weight with a hook": (lambda: pruners.attach(hooked(0), MASK), r"0\.weight': it is no parameter"),
     "a mask that is a list": (lambda: pruners.attach(net(), {"0.weight": [True]}), r"is list, expected torch.bool"),
     "a mask without values": (lambda: pruners.attach(net(), {"0.weight": NOTHING}), "'0.weight' is on the meta device"),
     "a report of nothing": (lambda: pruners.report(META), r"0\.weight is on the meta device, where it has no values"),
