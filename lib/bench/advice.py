@@ -18,7 +18,7 @@ BATCH, SHAPE, REMOVED = 64, (3, 32, 32), 0.9
 
 
 def run(device: str, seconds: float = 1.0) -> list[dict]:
-    """One row a layer of each network."""
+    """Return one row a layer of each network."""
     torch.manual_seed(0)
     model = resnet20()
     rows = answers("dense", model, device, seconds)
@@ -27,5 +27,5 @@ def run(device: str, seconds: float = 1.0) -> list[dict]:
 
 
 def answers(name: str, model: torch.nn.Module, device: str, seconds: float) -> list[dict]:
-    """The rows of one network."""
+    """Return the rows of one network."""
     return [{"network": name, **row} for row in advise(model, BATCH, device, SHAPE, seconds).to_dict("records")]

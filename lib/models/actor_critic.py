@@ -13,7 +13,7 @@ from lib.base import BadInput
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of the network; the defaults are those of paper 5's reference 33.
+    """Hold the sizes of the network; the defaults are those of paper 5's reference 33.
 
     Attributes:
         channels, kernels, strides: of the convolutions, which have no padding.
@@ -31,7 +31,7 @@ class Sizes:
 
 
 class ActorCritic(nn.Module):
-    """From the last frames to how good each button is and to the return that is expected.
+    """Compute from the last frames how good each button is, and the return that is expected.
 
     Weights begin orthogonal, scaled by the square root of two, by 1 in the head of values and by 0.01 in that of
     actions; biases begin at zero.
@@ -60,7 +60,7 @@ class ActorCritic(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def forward(self, frames: Tensor) -> tuple[Tensor, Tensor]:
-        """Frames, uint8 [n, frames, side, side] -> logits [n, actions], values [n]."""
+        """Map frames, uint8 [n, frames, side, side] -> logits [n, actions], values [n]."""
         x = frames.to(torch.float32) / 255
         for convolution in self.convolutions:
             x = self.relu(convolution(x))

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 
 class BasicBlock(nn.Module):
-    """Two 3 x 3 convolutions with batch norm around a shortcut.
+    """Put two 3 x 3 convolutions with batch norm around a shortcut.
 
     Args:
         shortcut: from channels in and out and the stride, what stands beside the convolutions.
@@ -31,13 +31,13 @@ class BasicBlock(nn.Module):
         self.shortcut = (shortcut or projected)(channels_in, channels_out, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps [N, C, h, w] -> maps."""
+        """Map [N, C, h, w] to maps."""
         hidden = self.relu(self.bn1(self.conv1(x)))
         return self.relu(self.bn2(self.conv2(hidden)) + self.shortcut(x))
 
 
 class Bottleneck(nn.Module):
-    """1 x 1, 3 x 3 and 1 x 1 convolutions with batch norm around a shortcut; four times as many channels come out.
+    """Put 1 x 1, 3 x 3 and 1 x 1 convolutions with batch norm around a shortcut; four times as many channels come out.
 
     The stride is in the 3 x 3 convolution, as in every current implementation.
     """
@@ -57,14 +57,14 @@ class Bottleneck(nn.Module):
         self.shortcut = projected(channels_in, out, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps [N, C, h, w] -> maps."""
+        """Map [N, C, h, w] to maps."""
         hidden = self.relu(self.bn1(self.conv1(x)))
         hidden = self.relu(self.bn2(self.conv2(hidden)))
         return self.relu(self.bn3(self.conv3(hidden)) + self.shortcut(x))
 
 
 def projected(channels_in: int, channels_out: int, stride: int) -> nn.Module:
-    """Nothing where sizes agree, else a 1 x 1 convolution with batch norm (the authors' option B)."""
+    """Build nothing where sizes agree, else a 1 x 1 convolution with batch norm (the authors' option B)."""
     if stride == 1 and channels_in == channels_out:
         return nn.Identity()
     projection = nn.Conv2d(channels_in, channels_out, 1, stride, bias=False)
@@ -72,7 +72,7 @@ def projected(channels_in: int, channels_out: int, stride: int) -> nn.Module:
 
 
 class Padded(nn.Module):
-    """A shortcut without weights (the authors' option A): every `stride`-th pixel, and channels of zeros behind."""
+    """Take every `stride`-th pixel, and channels of zeros behind: a shortcut without weights (the authors' option A)."""
 
     def __init__(self, channels_in: int, channels_out: int, stride: int):
         super().__init__()
@@ -84,7 +84,7 @@ class Padded(nn.Module):
 
 
 class ResNet(nn.Module):
-    """A stem, then stages of residual blocks; each stage after the first halves the side.
+    """Stack a stem, then stages of residual blocks; each stage after the first halves the side.
 
     Args:
         image_channels: 1 or 3.
@@ -122,13 +122,13 @@ class ResNet(nn.Module):
         self.fc = nn.Linear(width, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """[N, C, H, W] -> logits [N, classes]."""
+        """Map [N, C, H, W] to logits [N, classes]."""
         hidden = self.blocks(self.pool(self.relu(self.bn(self.stem(images)))))
         return self.fc(hidden.mean((2, 3)))
 
 
 def resnet20(classes: int = 10) -> ResNet:
-    """ResNet-20 for 32 x 32 colour images: 272,474 parameters.
+    """Build ResNet-20 for 32 x 32 colour images: 272,474 parameters.
 
     The authors' CIFAR networks pad with zeros where sizes differ (option A, 269,722 parameters); with convolutions
     instead every residual sum joins two layers that a permutation can move.
@@ -137,20 +137,20 @@ def resnet20(classes: int = 10) -> ResNet:
 
 
 def resnet32(classes: int = 10) -> ResNet:
-    """ResNet-32 for 32 x 32 colour images as its authors have it, shortcuts without weights: 464,154 parameters."""
+    """Build ResNet-32 for 32 x 32 colour images as its authors have it, shortcuts without weights: 464,154 parameters."""
     return ResNet(3, (16, 32, 64), (5, 5, 5), classes, padded=True)
 
 
 def small_resnet(classes: int = 10) -> ResNet:
-    """ResNet-8 for 8 x 8 grey digits: 77,754 parameters."""
+    """Build ResNet-8 for 8 x 8 grey digits: 77,754 parameters."""
     return ResNet(1, (16, 32, 64), (1, 1, 1), classes)
 
 
 def resnet34(classes: int = 1000) -> ResNet:
-    """ResNet-34 for ImageNet: 21,797,672 parameters."""
+    """Build ResNet-34 for ImageNet: 21,797,672 parameters."""
     return ResNet(3, (64, 128, 256, 512), (3, 4, 6, 3), classes, large=True)
 
 
 def resnet50(classes: int = 1000) -> ResNet:
-    """ResNet-50 for ImageNet: 25,557,032 parameters."""
+    """Build ResNet-50 for ImageNet: 25,557,032 parameters."""
     return ResNet(3, (64, 128, 256, 512), (3, 4, 6, 3), classes, Bottleneck, large=True)

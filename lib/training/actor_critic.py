@@ -31,7 +31,7 @@ STATE = "state.pt"
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a learner; the defaults are those of A2C.
+    """Hold the settings of a learner; the defaults are those of A2C.
 
     Attributes:
         learner: "a2c" or "ppo".
@@ -82,7 +82,7 @@ class Settings:
 
 
 class Batch(NamedTuple):
-    """Steps to learn from, [n] but for the frames [n, frames, side, side]."""
+    """Hold steps to learn from, [n] but for the frames [n, frames, side, side]."""
 
     frames: Tensor
     actions: Tensor
@@ -92,7 +92,7 @@ class Batch(NamedTuple):
 
 
 def a2c_loss(logits: Tensor, values: Tensor, batch: Batch, settings: Settings) -> Tensor:
-    """A2C: actions whose return was above the expected one become more likely (Mnih et al. 2016)."""
+    """Compute the loss of A2C: actions that returned more than expected become more likely (Mnih et al. 2016)."""
     chances, entropy = _chances(logits, batch.actions)
     advantages = batch.returns - values
     policy = -(advantages.detach() * chances).mean()
@@ -100,7 +100,7 @@ def a2c_loss(logits: Tensor, values: Tensor, batch: Batch, settings: Settings) -
 
 
 def ppo_loss(logits: Tensor, values: Tensor, batch: Batch, settings: Settings) -> Tensor:
-    """PPO: the same, but nothing is gained by moving a chance by more than a share `clip` (Schulman et al. 2017)."""
+    """Compute that of PPO: moving a chance by more than a share `clip` gains nothing (Schulman et al. 2017)."""
     chances, entropy = _chances(logits, batch.actions)
     advantages = batch.returns - batch.values
     advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-5)
@@ -112,7 +112,7 @@ def ppo_loss(logits: Tensor, values: Tensor, batch: Batch, settings: Settings) -
 
 
 def _chances(logits: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-    """The logarithms of the actions' chances, [n], and the mean entropy."""
+    """Compute the logarithms of the actions' chances, [n], and the mean entropy."""
     logarithms = logits.log_softmax(1)
     entropy = -(logarithms.exp() * logarithms).sum(1).mean()
     return logarithms.gather(1, actions[:, None])[:, 0], entropy
@@ -122,7 +122,7 @@ LOSSES: dict[str, Callable[[Tensor, Tensor, Batch, Settings], Tensor]] = {"a2c":
 
 
 def returns(rewards: Tensor, ended: Tensor, values: Tensor, settings: Settings) -> Tensor:
-    """What followed each step, [step, game]: generalised advantages plus values; lambda = 1 is the n-step return.
+    """Compute what followed each step, [step, game]: generalised advantages plus values; lambda = 1 is the n-step return.
 
     Args:
         rewards, ended: [step, game]; nothing after an ended episode counts.
@@ -138,7 +138,7 @@ def returns(rewards: Tensor, ended: Tensor, values: Tensor, settings: Settings) 
 
 
 class Trainer:
-    """One network, the games it plays, and its optimizer.
+    """Train one network on the games that it plays.
 
     Attributes:
         network: to which blocks and masks may be attached before the trainer is made.
@@ -209,12 +209,12 @@ class Trainer:
                 self.optimizer.step()
 
     def earned(self, window: int) -> float:
-        """The mean score of the last games that have ended; minus infinity before the first."""
+        """Average the scores of the last games that have ended; minus infinity before the first."""
         latest = self.games.scores[-window:]
         return float(np.mean(latest)) if latest else -np.inf
 
     def state_dict(self) -> dict:
-        """All that the training's future depends on."""
+        """Give all that the training's future depends on."""
         return {
             "network": self.network.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -237,7 +237,7 @@ class Trainer:
             self.callback.load_state_dict(content["callback"])
 
     def identity(self) -> dict:
-        """What must be the same when a training goes on."""
+        """Say what must be the same when a training goes on."""
         own = {"game": self.games.name, "seed": self.seed, "total": self.total, "settings": asdict(self.settings)}
         return own | ({} if self.callback is None else self.callback.identity())
 
@@ -245,7 +245,7 @@ class Trainer:
 def start(
     game: str, seed: int, settings: Settings, total: int, prepare: Callable[[nn.Module], None] = lambda _: None
 ) -> Trainer:
-    """A training at its beginning.
+    """Make a training at its beginning.
 
     Args:
         total: steps of the whole training, on which the rate depends.
@@ -264,7 +264,7 @@ def train(
     report: Callable[[], dict],
     folder: Path | None = None,
     save_seconds: float = 60.0,
-    advance: Callable[[], None] = lambda: None,
+    on_progress: Callable[[], None] = lambda: None,
     progress: bool = False,
 ) -> list[dict]:
     """Train until the total of steps is done; stopped or killed at any moment it goes on to the same rows.
@@ -273,8 +273,8 @@ def train(
         every: steps from one row to the next, a multiple of what is played before the network learns.
         report: gives what goes into a row.
         folder: where to keep the session. When it holds one, training goes on from there.
-        save_seconds: save at most this often; also after the last step, and when `advance` raises.
-        advance: called after each row; may raise to stop.
+        save_seconds: save at most this often; also after the last step, and when `on_progress` raises.
+        on_progress: called after each row; may raise to stop.
         progress: show a progress bar of steps.
 
     Returns:
@@ -289,7 +289,7 @@ def train(
             raise BadInput(f"{folder} is a session with other {', '.join(differ)}: move it away to start anew")
         trainer.load_state_dict(content)
     for _ in trainer.rows:
-        advance()
+        on_progress()
     saved = monotonic()
     with tqdm(initial=trainer.steps, total=trainer.total, unit="step", disable=not progress) as bar:
         while trainer.steps < trainer.total:
@@ -298,7 +298,7 @@ def train(
             try:
                 if trainer.steps % every == 0:
                     trainer.rows.append({"step": trainer.steps, **report()})
-                    advance()
+                    on_progress()
             except BaseException:
                 keep = folder is not None
                 raise

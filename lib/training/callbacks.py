@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Callback(Protocol):
-    """What else happens to what is trained after each update, such as pruning; its state is saved with the training."""
+    """Do something else to what is trained after each update, such as pruning; its state is saved with the training."""
 
     def step(self, step: int) -> None:
         """Do what is due after this update."""
@@ -22,13 +22,13 @@ class Callback(Protocol):
 
 
 class Both:
-    """An optimizer and a callback as one thing to be kept in a checkpoint."""
+    """Keep an optimizer and a callback as one thing in a checkpoint."""
 
     def __init__(self, optimizer: object, callback: Callback):
         self.optimizer, self.callback = optimizer, callback
 
     def state_dict(self) -> dict:
-        """What both remember."""
+        """Give what both remember."""
         return {"optimizer": self.optimizer.state_dict(), "callback": self.callback.state_dict()}
 
     def load_state_dict(self, content: dict) -> None:

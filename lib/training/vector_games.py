@@ -11,7 +11,7 @@ from lib.data import games
 
 
 class Games:
-    """Games of one kind played side by side.
+    """Play games of one kind side by side.
 
     An episode of the learner ends with each life, so that losing one counts; the score of a game counts all its lives.
     Where one ends the next begins within the same step, and the frames of before are gone.
@@ -57,7 +57,7 @@ class Games:
         return rewards, ended
 
     def state_dict(self) -> dict:
-        """All that the future of the games depends on."""
+        """Give all that the future of the games depends on."""
         return {
             "games": [game.state_dict() for game in self.games],
             "seen": torch.from_numpy(self.seen.copy()),

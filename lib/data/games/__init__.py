@@ -14,7 +14,7 @@ BRICKS = "bricks"
 
 
 class Game(Protocol):
-    """One game that can be played for ever; its state can be kept, so that it goes on to the same bytes.
+    """Be one game that can be played for ever; its state can be kept, so that it goes on to the same bytes.
 
     Attributes:
         actions: how many buttons there are.
@@ -31,14 +31,14 @@ class Game(Protocol):
         """Press a button: the points that it earned, whether a life was lost, and whether the game is over."""
 
     def state_dict(self) -> dict:
-        """All that the future of the game depends on."""
+        """Give all that the future of the game depends on."""
 
     def load_state_dict(self, content: dict) -> None:
         """Go on from where `state_dict` was called."""
 
 
 def make(name: str, seed: int) -> Game:
-    """The game of this name; all that is random in it is drawn from the seed.
+    """Make the game of this name; all that is random in it is drawn from the seed.
 
     Raises:
         BadInput: Atari's games are not installed, or have none of this name.

@@ -22,7 +22,7 @@ NOTHING, FIRE, RIGHT = 0, 1, 2  # buttons by their numbers in the emulator
 
 
 def available() -> bool:
-    """Whether `ale-py` is installed."""
+    """Say whether `ale-py` is installed."""
     try:
         import ale_py  # noqa: F401
     except ImportError:
@@ -31,7 +31,7 @@ def available() -> bool:
 
 
 class Atari:
-    """One game in the emulator.
+    """Play one game in the emulator.
 
     A step holds a button for four frames. After a lost life the game goes on; a new game begins with 1 to 30 frames of
     doing nothing. Where there is a button to fire it is pressed after each beginning, because nothing happens without.
@@ -108,7 +108,7 @@ class Atari:
         self.frame = np.rint(areas(height, SIDE) @ brighter @ areas(width, SIDE).T).astype(np.uint8)
 
     def state_dict(self) -> dict:
-        """All that the future of the game depends on, the emulator's random numbers too."""
+        """Give all that the future of the game depends on, the emulator's random numbers too."""
         kept = self.emulator.cloneState(include_rng=True).serialize()
         return {
             "emulator": torch.frombuffer(bytearray(kept), dtype=torch.uint8),
@@ -130,7 +130,7 @@ class Atari:
 
 @cache
 def areas(pixels: int, fewer: int) -> np.ndarray:
-    """The matrix that averages a row of pixels over the areas of fewer ones, float32 [fewer, pixels]."""
+    """Compute the matrix that averages a row of pixels over the areas of fewer ones, float32 [fewer, pixels]."""
     edges = np.linspace(0, pixels, fewer + 1)[:, None]
     left = np.arange(pixels)
     overlap = np.minimum(edges[1:], left + 1) - np.maximum(edges[:-1], left)

@@ -11,7 +11,7 @@ BALL, BAT, BRICK = 255, 200, 128
 
 
 class Bricks:
-    """The ball moves by one pixel a step along a diagonal; a brick that it hits is gone and earns a point.
+    """Move a ball by one pixel a step along a diagonal; a brick that it hits is gone and earns a point.
 
     The ball comes back from the sides, from above, from bricks and from the paddle in the last row, which moves by one
     pixel a step. To be learned within seconds the game also gives a point for each ball that the paddle returns, which
@@ -32,7 +32,7 @@ class Bricks:
         self.ball, self.way = (0, 0), (1, 1)
 
     def begin(self) -> None:
-        """A new ball; after the game's end a new wall and all lives."""
+        """Start a new ball; after the game's end a new wall and all lives."""
         if self.over:
             self.wall[:], self.lives, self.steps, self.over = True, LIVES, 0, False
             self.paddle = int(self.draws.integers(SIZE - PADDLE + 1))
@@ -68,7 +68,7 @@ class Bricks:
 
     @property
     def frame(self) -> np.ndarray:
-        """What is seen now, uint8 [10, 10]."""
+        """Draw what is seen now, uint8 [10, 10]."""
         picture = np.zeros((SIZE, SIZE), np.uint8)
         picture[WALL][self.wall] = BRICK
         picture[-1, self.paddle : self.paddle + PADDLE] = BAT
@@ -76,7 +76,7 @@ class Bricks:
         return picture
 
     def state_dict(self) -> dict:
-        """All that the future of the game depends on."""
+        """Give all that the future of the game depends on."""
         return {
             "random": self.draws.bit_generator.state,
             "wall": self.wall.tolist(),

@@ -120,7 +120,7 @@ def _divergence_in_bits(p: list[float], q: list[float]) -> float:
 
 
 def _magnitude_kept(rows: list[list[float]]) -> float:
-    return permutation.kept(torch.tensor(rows))
+    return permutation.kept_magnitude(torch.tensor(rows))
 
 
 def _half_of_each_row(rows: list[list[float]]) -> float:
@@ -332,7 +332,7 @@ EXERCISES: dict[str, Checker] = {
     ),
     "22.5": number(
         5.2,
-        "For each seed: 100 x (permutation.kept(matrix[:, order]) / permutation.kept(matrix) - 1).",
+        "For each seed: 100 x (permutation.kept_magnitude(matrix[:, order]) / permutation.kept_magnitude(matrix) - 1).",
         tolerance=1.2,
         wrong={
             17.9: "that is the matrix of figure 6, whose large columns stand together.",

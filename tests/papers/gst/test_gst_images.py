@@ -11,8 +11,8 @@ import torch
 
 from lib.base import BadInput, build
 from lib.companion import settings
+from lib.companion.sweep.context import Context, Stopped
 from lib.companion.sweep.grid import Grid
-from lib.companion.sweep.jobs import Job, Stopped
 from lib.models.resnet import resnet32, small_resnet
 from lib.papers.gst.experiments import gst_images as experiment
 from lib.papers.gst.experiments.algorithm import share
@@ -49,8 +49,8 @@ def few(monkeypatch):
     monkeypatch.setattr(experiment.vision, "load", lambda name: SimpleNamespace(classes=2, **sets))
 
 
-def table(configuration, job=None):
-    return Grid("gst_images", "quick", experiment, {}, "").table(experiment.run(configuration, job or Job()))
+def table(configuration, context=None):
+    return Grid("gst_images", "quick", experiment, {}, "").table(experiment.run(configuration, context or Context()))
 
 
 def test_each_way_saves_what_its_sparsity_and_blocks_say_and_dense_nothing():
@@ -91,15 +91,15 @@ def test_nothing_is_learned_from_what_is_held_out_and_it_is_no_test_image():
 
 @pytest.mark.parametrize("stop", [1, 2])
 def test_a_run_that_was_stopped_goes_on_to_the_same_rows(stop, tmp_path):
-    class Impatient(Job):
-        def advance(self, label):
+    class Impatient(Context):
+        def report_progress(self, label):
             self.done += 1
             if self.done == stop:
                 raise Stopped
 
     with pytest.raises(Stopped):
         table(BLOCKS, Impatient(folder=tmp_path))
-    pd.testing.assert_frame_equal(table(BLOCKS, Job(folder=tmp_path)), table(BLOCKS), check_exact=True)
+    pd.testing.assert_frame_equal(table(BLOCKS, Context(folder=tmp_path)), table(BLOCKS), check_exact=True)
 
 
 def test_layers_12_to_31_of_resnet_32_are_the_printed_share():

@@ -33,7 +33,7 @@ REWARDS = ("training", "evaluation")
 
 @dataclass(frozen=True)
 class Compression:
-    """Algorithm 1's inputs besides the schedule's, and what it leaves open.
+    """Hold Algorithm 1's inputs besides the schedule's, and what it leaves open.
 
     Attributes:
         layers: weights that are compressed, such as "actor.layers.1.weight"; none: dense training.
@@ -99,7 +99,7 @@ def begin(networks: nn.Module, compression: Compression) -> None:
 
 
 class GroupSparseTraining:
-    """What Algorithm 1 does to a network, or to a stack, between its training steps: a `training.callbacks.Callback`.
+    """Do what Algorithm 1 does to a network, or a stack, between its training steps: a `callbacks.Callback`.
 
     Args:
         networks: one network or those of all runs, after `begin`.
@@ -210,12 +210,12 @@ class GroupSparseTraining:
         return {bitmap: ratio(self.sparsity, sizes[self.phase], part, bitmap) for bitmap in BITMAPS}
 
     def identity(self) -> dict:
-        """What must be the same when a training goes on."""
+        """Say what must be the same when a training goes on."""
         compression = {**asdict(self.compression), "layers": list(self.compression.layers)}
         return {"compression": compression, "schedules": [settings_of(one) for one in self.pruner.schedules]}
 
     def state_dict(self) -> dict:
-        """Everything but the networks and the optimizers."""
+        """Return everything but the networks and the optimizers."""
         return {
             "rewards": self.rewards,
             "pruner": self.pruner.state_dict(),
@@ -236,7 +236,7 @@ class GroupSparseTraining:
 
 
 def settings_of(schedule: pruners.Schedule) -> dict:
-    """What a schedule was made with, without what it has remembered since."""
+    """Give what a schedule was made with, without what it has remembered since."""
     return {field.name: getattr(schedule, field.name) for field in fields(schedule) if field.init}
 
 
@@ -251,12 +251,12 @@ def _pools(networks: nn.Module, compression: Compression) -> list[int]:
 
 
 def _numbers(layer: pruners.Prunable) -> int:
-    """How many weights a layer has, of a stack each run's."""
+    """Count the weights that a layer has, of a stack each run's."""
     return layer.weight.numel() // (layer.runs or 1)
 
 
 def share(networks: nn.Module, layers: Sequence[str]) -> float:
-    """P_comp / P_total: of the weights of the networks that hold compressed layers, biases left out.
+    """Compute P_comp / P_total: of the weights of the networks that hold compressed layers, biases left out.
 
     So the paper counts: 91.7 % of HalfCheetah's and 97.4 % of Humanoid's parameters are shares of the actor's weights.
     """

@@ -23,7 +23,7 @@ from torch import nn
 
 from lib import pruners
 from lib.base import BadInput, Count
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.models.actor_critic import Sizes
 from lib.papers.gst.experiments.algorithm import Compression, GroupSparseTraining, begin, share
 from lib.papers.gst.experiments.ways import METHODS, RATIOS, SINGLE, Blocks, Pruning, refuse_methods
@@ -36,7 +36,7 @@ COLUMNS = (*INDEX, "return", "games", "sparsity", "phase", "share", *RATIOS)
 
 @dataclass(frozen=True)
 class Task:
-    """One game and one learner.
+    """Describe one game and one learner.
 
     Attributes:
         seeds: how many, from 0.
@@ -71,13 +71,13 @@ class Task:
 
 @dataclass(frozen=True)
 class Settings:
-    """Each task is a game and a learner."""
+    """List the tasks, each a game and a learner."""
 
     tasks: tuple[Task, ...]
 
 
 def configurations(settings: Settings) -> list[dict]:
-    """The grid: a seed and a way of training of a task each, with everything `run` needs."""
+    """Lay out the grid: a seed and a way of training of a task each, with everything `run` needs."""
     found = []
     for task in settings.tasks:
         shared = {name: value for name, value in asdict(task).items() if name not in ("seeds", "blocks", "methods")}
@@ -89,11 +89,11 @@ def configurations(settings: Settings) -> list[dict]:
 
 
 def units(configuration: dict) -> int:
-    """Rows of one configuration."""
+    """Count the rows of one configuration."""
     return configuration["steps"] // configuration["every"]
 
 
-def run(configuration: dict, job: Job) -> list[dict]:
+def run(configuration: dict, context: Context) -> list[dict]:
     """Train one agent in one way; one row every so many steps."""
     trainer, algorithm = begun(configuration)
     window, method = configuration["window"], configuration["method"]
@@ -101,9 +101,12 @@ def run(configuration: dict, job: Job) -> list[dict]:
     def report() -> dict:
         return {"return": trainer.earned(window), "games": len(trainer.games.scores), **algorithm.report()}
 
-    label = f"{configuration['game']} {method}"
     history = actor_critic.train(
-        trainer, configuration["every"], report, job.checkpoint("session"), advance=lambda: job.advance(label)
+        trainer,
+        configuration["every"],
+        report,
+        context.checkpoint("session"),
+        on_progress=lambda: context.report_progress(f"{configuration['game']} {method}"),
     )
     key = {name: configuration[name] for name in KEYS} | {"share": share(trainer.network, layers(trainer.network))}
     rows = [key | row | {name: row[f"ratio_{bitmap}"] for name, bitmap in RATIOS.items()} for row in history]
@@ -111,7 +114,7 @@ def run(configuration: dict, job: Job) -> list[dict]:
 
 
 def begun(configuration: dict) -> tuple[actor_critic.Trainer, GroupSparseTraining]:
-    """The training of a configuration at its beginning, blocks in place."""
+    """Make the training of a configuration at its beginning, blocks in place."""
     own = dict(configuration["settings"])
     settings = actor_critic.Settings(**own | {"network": Sizes(**own["network"])})
     pruning, dense = Pruning(**configuration["pruning"]), configuration["method"] == "dense"
@@ -137,6 +140,6 @@ def begun(configuration: dict) -> tuple[actor_critic.Trainer, GroupSparseTrainin
 
 
 def layers(network: nn.Module) -> tuple[str, ...]:
-    """All weights but those of the first layer and of the heads."""
+    """List all weights but those of the first layer and of the heads."""
     names = [layer.name for layer in pruners.prunable(network)]
     return tuple(name for name in names[1:] if not name.startswith(("actor.", "critic.")))

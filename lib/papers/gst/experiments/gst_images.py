@@ -24,7 +24,7 @@ from torch import nn
 
 from lib import pruners
 from lib.base import BadInput, Count, Range, refuse_unknown
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.data import vision
 from lib.models.alexnet import alexnet
 from lib.models.resnet import resnet32, small_resnet
@@ -45,7 +45,7 @@ COLUMNS = (*INDEX, "accuracy", "held_out", "sparsity", "phase", "share", *RATIOS
 
 @dataclass(frozen=True)
 class Task:
-    """One network on one data set.
+    """Describe one network on one data set.
 
     Attributes:
         first, last: which weights are compressed, counted from 1 in the network's order as the paper counts layers.
@@ -78,13 +78,13 @@ class Task:
 
 @dataclass(frozen=True)
 class Settings:
-    """Each task is a network on a data set."""
+    """List the tasks, each a network on a data set."""
 
     tasks: tuple[Task, ...]
 
 
 def configurations(settings: Settings) -> list[dict]:
-    """The grid: a seed and a way of training of a task each, with everything `run` needs."""
+    """Lay out the grid: a seed and a way of training of a task each, with everything `run` needs."""
     found = []
     for task in settings.tasks:
         shared = {name: value for name, value in asdict(task).items() if name not in ("seeds", "blocks", "methods")}
@@ -95,24 +95,24 @@ def configurations(settings: Settings) -> list[dict]:
 
 
 def units(configuration: dict) -> int:
-    """Epochs of training in one configuration."""
+    """Count the epochs of training in one configuration."""
     return configuration["training"]["epochs"]
 
 
-def run(configuration: dict, job: Job) -> list[dict]:
+def run(configuration: dict, context: Context) -> list[dict]:
     """Train one network in one way; one row an epoch."""
     data, seed = vision.load(configuration["data"]), configuration["seed"]
     training, pruning = Training(**configuration["training"]), Pruning(**configuration["pruning"])
-    examples, held = hold_out(Examples.of(data, job.device), configuration["held_out"], seed)
+    examples, held = hold_out(Examples.of(data, context.device), configuration["held_out"], seed)
     torch.manual_seed(seed_of(seed))
-    model = NETWORKS[configuration["network"]](data.classes).to(job.device)
+    model = NETWORKS[configuration["network"]](data.classes).to(context.device)
     layers = chosen(model, configuration["first"], configuration["last"])
     method, way = configuration["method"], {name: configuration[name] for name in ("block", "shift", "conversion")}
     compression = Compression() if method == "dense" else Compression(layers, **way, reward="evaluation")
     begin(model, compression)
 
     def reward(step: int) -> list[float] | None:
-        """The accuracy on the images held out, at each chance to prune."""
+        """Measure the accuracy on the images held out, at each chance to prune."""
         if step % pruning.every:
             return None
         found = accuracy(model, held, training.precision)
@@ -134,8 +134,8 @@ def run(configuration: dict, job: Job) -> list[dict]:
         examples,
         training,
         seed,
-        state=job.checkpoint("session.pt"),
-        advance=lambda: job.advance(f"{configuration['network']} {method}"),
+        state=context.checkpoint("session.pt"),
+        on_progress=lambda: context.report_progress(f"{configuration['network']} {method}"),
         callback=hook,
         report=report,
     )
@@ -145,7 +145,7 @@ def run(configuration: dict, job: Job) -> list[dict]:
 
 
 def chosen(model: nn.Module, first: int, last: int) -> tuple[str, ...]:
-    """The names of the weights from the first to the last, counted from 1.
+    """List the names of the weights from the first to the last, counted from 1.
 
     Raises:
         BadInput: the network has fewer.

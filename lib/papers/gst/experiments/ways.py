@@ -14,7 +14,7 @@ RATIOS = {"compression_ratio": "weights", "ideal_ratio": "none", "coefficient_ra
 
 @dataclass(frozen=True)
 class Pruning:
-    """Settings of `pruners.RewardAware` but its start."""
+    """Hold the settings of `pruners.RewardAware` but its start."""
 
     increase: float = 0.01
     every: int = 5_000
@@ -23,13 +23,13 @@ class Pruning:
     reference: str = "record"
 
     def schedule(self, begin: int = 0) -> pruners.RewardAware:
-        """Reward-aware pruning from this step on."""
+        """Make reward-aware pruning from this step on."""
         return pruners.RewardAware(self.increase, self.every, begin, self.limit, self.initial_reward, self.reference)
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """A way of grouping, see `algorithm.Compression`."""
+    """Describe a way of grouping, see `algorithm.Compression`."""
 
     block: int
     shift: float
