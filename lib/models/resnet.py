@@ -72,7 +72,7 @@ def projected(channels_in: int, channels_out: int, stride: int) -> nn.Module:
 
 
 class Padded(nn.Module):
-    """Take every `stride`-th pixel, and channels of zeros behind: a shortcut without weights (the authors' option A)."""
+    """Take every `stride`-th pixel, with channels of zeros behind: a shortcut without weights (their option A)."""
 
     def __init__(self, channels_in: int, channels_out: int, stride: int):
         super().__init__()
@@ -137,7 +137,7 @@ def resnet20(classes: int = 10) -> ResNet:
 
 
 def resnet32(classes: int = 10) -> ResNet:
-    """Build ResNet-32 for 32 x 32 colour images as its authors have it, shortcuts without weights: 464,154 parameters."""
+    """Build ResNet-32 for 32 x 32 colour images as its authors have it, with padded shortcuts: 464,154 parameters."""
     return ResNet(3, (16, 32, 64), (5, 5, 5), classes, padded=True)
 
 

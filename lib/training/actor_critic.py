@@ -122,7 +122,9 @@ LOSSES: dict[str, Callable[[Tensor, Tensor, Batch, Settings], Tensor]] = {"a2c":
 
 
 def returns(rewards: Tensor, ended: Tensor, values: Tensor, settings: Settings) -> Tensor:
-    """Compute what followed each step, [step, game]: generalised advantages plus values; lambda = 1 is the n-step return.
+    """Compute what followed each step, [step, game]: generalised advantages plus values.
+
+    With lambda = 1 it is the return of n steps.
 
     Args:
         rewards, ended: [step, game]; nothing after an ended episode counts.
