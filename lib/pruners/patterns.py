@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from numbers import Real
+from numbers import Integral, Real
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from lib.base import BadInput
+from lib.kernels.selection import all_but_lowest
 from lib.pruners.layers import Scores, as_matrix, eligible, from_matrix
 from lib.pruners.scores import magnitude
 
@@ -50,16 +52,16 @@ def unstructured(
     scores = _remaining(scores, within)
     masks: dict[str, Tensor] = {}
     for names in _pools(scores, scope):
-        pool = torch.cat([_protected(scores[name].reshape(len(shares), -1), floor) for name in names], dim=1)
-        size = pool.shape[1]
-        removed = torch.tensor([[round(share * size)] for share in shares], device=pool.device)
-        if floor and (short := ((pool < torch.inf).sum(1, keepdim=True) < removed).any(1)).any():
-            share = shares[int(short.nonzero()[0])]
-            raise BadInput(f"floor={floor} keeps more of {', '.join(names)} than sparsity={share} leaves")
-        stays = torch.arange(size, device=pool.device) >= removed
-        kept = torch.zeros_like(pool, dtype=torch.bool).scatter_(1, pool.argsort(dim=1, stable=True), stays)
-        parts = kept.split([scores[name].numel() // len(shares) for name in names], dim=1)
-        masks |= {name: part.reshape(scores[name].shape) for name, part in zip(names, parts, strict=True)}
+        parts = [scores[name].reshape(len(shares), -1) for name in names]
+        size = sum(part.shape[1] for part in parts)
+        removed = [round(share * size) for share in shares]
+        if floor:
+            parts = [_protected(part, floor) for part in parts]
+            free = sum((part < torch.inf).sum(1) for part in parts).tolist()
+            if short := [share for share, count, most in zip(shares, removed, free, strict=True) if count > most]:
+                raise BadInput(f"floor={floor} keeps more of {', '.join(names)} than sparsity={short[0]} leaves")
+        kept = all_but_lowest(parts, removed)
+        masks |= {name: part.reshape(scores[name].shape) for name, part in zip(names, kept, strict=True)}
     return {name: masks[name] for name in scores}
 
 
@@ -84,8 +86,8 @@ def n_of_m(
         BadInput: a layer whose inner dimension m does not divide. `layer_rule` names the layers that fit. Another
             sparsity than the pattern's.
     """
-    if not 0 < n < m:
-        raise BadInput(f"n_of_m({n}, {m}): n must be at least 1 and smaller than m")
+    if not (isinstance(n, Integral) and isinstance(m, Integral) and 0 < n < m):
+        raise BadInput(f"n_of_m({n}, {m}): n must be at least 1 and smaller than m, both whole numbers")
     if sparsity is not None and sparsity != 1 - n / m:
         raise BadInput(f"sparsity={sparsity}: {n} of {m} leaves {n / m:g}, so its sparsity is {1 - n / m:g}")
     check(scores)
@@ -103,7 +105,7 @@ def n_of_m(
 
 
 def two_four(model: nn.Module) -> dict[str, Tensor]:
-    """The masks of the 2:4 workflow (paper 2, sections 4.1 and 4.2).
+    """Make the masks of the 2:4 workflow (paper 2, sections 4.1 and 4.2).
 
     In the layers that fit, of every four weights the two of the largest magnitude; other layers have no mask.
 
@@ -136,8 +138,10 @@ def _pools(scores: Mapping[str, Tensor], scope: str) -> list[list[str]]:
 
 
 def per_run(sparsity: float | Sequence[float], scores: Mapping[str, Tensor]) -> list[float]:
-    """The sparsity of each run; of one network as of a stack of one."""
+    """Return the sparsity of each run; of one network as of a stack of one."""
     runs = check(scores)
+    if sparsity is None or isinstance(sparsity, str):
+        raise BadInput(f"sparsity={sparsity!r} is no number in [0, 1)")
     shares = [sparsity] * (runs or 1) if isinstance(sparsity, Real) else list(sparsity)
     if len(shares) != (runs or 1):
         raise BadInput(f"{len(shares)} sparsities for {runs or 1} runs: give one number, or one a run")
@@ -151,14 +155,23 @@ def _protected(scores: Tensor, floor: float) -> Tensor:
     """Scores [run, weights] of a layer, the highest of each run raised to infinity so that this share is kept."""
     count = scores.shape[1]
     least = math.ceil(round(floor * count, 9))  # rounded: 0.1 * 30 is a little more than 3
-    return scores.scatter(1, scores.argsort(dim=1, stable=True)[:, count - least :], torch.inf)
+    (highest,) = all_but_lowest([scores], [count - least] * len(scores))
+    return scores.masked_fill(highest, torch.inf)
+
+
+def _described(value: Any) -> str:
+    if not isinstance(value, Tensor):
+        return f"{value!r:.40}"
+    return f"{list(value.shape)} of {value.dtype}" + (" on the meta device, without numbers" * value.is_meta)
 
 
 def check(scores: Mapping[str, Tensor]) -> int | None:
-    """How many runs the scores are of; None: of one network."""
+    """Count how many runs the scores are of; None: of one network."""
     if not scores:
         raise BadInput("no scores: at least one parameter is needed")
     for name, score in scores.items():
+        if not isinstance(score, Tensor) or score.is_complex() or score.is_meta or not score.numel():
+            raise BadInput(f"{name}: scores must be a tensor of real numbers, these are {_described(score)}")
         if score.dim() not in (2, 3, 4):
             raise BadInput(f"{name}: scores of a Linear have 2 axes and of a Conv2d 4, these have {score.dim()}")
         if not bool(torch.isfinite(score).all()):

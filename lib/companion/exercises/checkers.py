@@ -15,17 +15,19 @@ from lib.base import BadInput
 
 @dataclass(frozen=True)
 class Exercise:
-    """One exercise.
+    """Describe one exercise.
 
     Attributes:
         judge: takes an answer and returns a hint, or None when the answer is right.
         second: a further hint, for whoever asks with `hint`.
         learned: a sentence worth knowing, told to whoever was right.
+        wrong: typical wrong answers, each with the reason why it is wrong.
     """
 
     judge: Callable[[object], str | None]
     second: str = ""
     learned: str = ""
+    wrong: tuple[tuple[object, str], ...] = ()
 
     def __call__(self, answer: object) -> str | None:
         return self.judge(answer)
@@ -42,7 +44,7 @@ def number(
     second: str = "",
     learned: str = "",
 ) -> Exercise:
-    """An answer that is a number, right within an absolute tolerance.
+    """Judge an answer that is a number, right within an absolute tolerance.
 
     Args:
         wrong: typical wrong answers, and why each is wrong; they are recognised within the same tolerance.
@@ -54,7 +56,7 @@ def number(
             return None
         return next((why for other, why in (wrong or {}).items() if _close(answer, other, tolerance)), hint)
 
-    return Exercise(judge, second, learned)
+    return Exercise(judge, second, learned, tuple((wrong or {}).items()))
 
 
 def function(
@@ -65,7 +67,7 @@ def function(
     second: str = "",
     learned: str = "",
 ) -> Exercise:
-    """An answer that is a function: it must agree with the library on every case.
+    """Judge an answer that is a function: it must agree with the library on every case.
 
     Args:
         wrong: typical wrong functions, and why each is wrong; one is recognised when it gives what the answer gives.
@@ -85,11 +87,11 @@ def function(
                 return why
         return f"{hint} It differs on the input {', '.join(map(str, differs[0]))}."
 
-    return Exercise(judge, second, learned)
+    return Exercise(judge, second, learned, tuple(wrong))
 
 
 def checking(exercises: Mapping[str, Checker]) -> Callable[[str, object], None]:
-    """The `check` of these exercises."""
+    """Make the `check` of these exercises."""
 
     def check(exercise: str, answer: object) -> None:
         """Say whether an answer is right. An answer of ... (three dots) has not been given yet."""
@@ -109,7 +111,7 @@ def checking(exercises: Mapping[str, Checker]) -> Callable[[str, object], None]:
 
 
 def find(exercises: Mapping[str, Checker], exercise: str) -> Checker:
-    """The exercise of this name.
+    """Find the exercise of this name.
 
     Raises:
         BadInput: there is none.

@@ -46,7 +46,7 @@ def _to_codes(values: list[float], amax: float) -> list[int]:
 
 
 def _magnitude_kept(rows: list[list[float]]) -> float:
-    return permutation.kept(torch.tensor(rows))
+    return permutation.kept_magnitude(torch.tensor(rows))
 
 
 def _may_read(places: int) -> list[list[bool]]:
