@@ -1,8 +1,8 @@
 """Canvases with digits on them, to be found and named: `load(name, side, ...)`.
 
-Digits of a data set of `lib.data.vision` are drawn at random, made larger or smaller and laid on a black canvas, between
-fragments of other digits. Canvases to train on have only its training digits, those to test on only its test digits.
-They are made anew each time, from a seed, and need no files of their own.
+Digits of a data set of `lib.data.vision` are drawn at random, made larger or smaller and laid on a black canvas,
+between fragments of other digits. Canvases to train on have only its training digits, those to test on only its test
+digits. They are made anew each time, from a seed, and need no files of their own.
 """
 
 from __future__ import annotations
@@ -65,9 +65,7 @@ class Layout:
             raise BadInput(f"canvases: {given}: expected 4 <= smallest <= largest <= side and 1 <= fewest <= most")
 
 
-def load(
-    name: str, part: str, count: int, layout: Layout, places: sources.Places = sources.PROJECT
-) -> Canvases:
+def load(name: str, part: str, count: int, layout: Layout, places: sources.Places = sources.PROJECT) -> Canvases:
     """Make canvases of the training or the test digits of a data set.
 
     Args:

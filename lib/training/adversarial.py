@@ -68,7 +68,7 @@ def fit(
     Args:
         images: uint8 [N, 1, H, W]; the networks see them from -1 to 1.
         measure: what is asked of the generator after each epoch, such as how far its images are from real ones.
-        seed, session, state, identity, save_seconds, on_progress: as in `lib.training.language.fit`.
+        seed, session, state, identity, save_seconds, on_progress: as in `lib.training.steps.fit`.
 
     Returns:
         One row an epoch: epoch (from 1), generator and discriminator (mean losses in nats), measured.
@@ -89,7 +89,7 @@ def fit(
         both.eval()
         losses = {"generator": made, "discriminator": judged}
         rows.append({"epoch": epoch + 1, **losses, "measured": measure(generator)})
-        keeper.advance(rows, on_progress, last=epoch + 1 == settings.epochs)
+        keeper.save_when_due(rows, on_progress, last=epoch + 1 == settings.epochs)
     both.eval()
     return rows
 

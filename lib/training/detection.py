@@ -20,8 +20,8 @@ from lib.base import BadInput
 from lib.data.canvases import Canvases
 from lib.models.detector import Detector, places
 
-# Of the focal loss. Lin et al. 2017 take 0.25 and 2 for a hundred thousand places on a picture; for the some hundred here
-# a softer focus learns several times as fast (tried on the dense network).
+# Of the focal loss. Lin et al. 2017 take 0.25 and 2 for a hundred thousand places on a picture; for the some hundred
+# here a softer focus learns several times as fast (tried on the dense network).
 ALPHA, GAMMA = 0.5, 1.0
 CENTRE = 1.5  # places within so many strides of a box's centre learn it (FCOS's centre sampling)
 LONGEST = 6.0  # a scale learns boxes whose longer side is at most so many strides; the coarsest learns all above
@@ -157,7 +157,9 @@ def suppress(findings: Findings, most: int = MOST) -> Findings:
     boxes, labels = findings.boxes, findings.labels
     spread = labels[:, None] * (boxes.max() + 1 if len(boxes) else 0)  # boxes of other classes never meet
     apart = boxes + spread
-    sides = (torch.minimum(apart[:, None, 2:], apart[None, :, 2:]) - torch.maximum(apart[:, None, :2], apart[None, :, :2]))
+    sides = torch.minimum(apart[:, None, 2:], apart[None, :, 2:]) - torch.maximum(
+        apart[:, None, :2], apart[None, :, :2]
+    )
     shared = sides.clamp(min=0).prod(-1)
     areas = (boxes[:, 2:] - boxes[:, :2]).prod(-1)
     covers = (shared / (areas[:, None] + areas[None] - shared) > SHARED).numpy()

@@ -106,7 +106,7 @@ def fit(
         done = until
         model.eval()
         rows.append({"step": done, "loss": mean, "measured": measure(model)})
-        keeper.advance(rows, on_progress, last=done == schedule.steps)
+        keeper.save_when_due(rows, on_progress, last=done == schedule.steps)
     model.eval()
     return rows
 

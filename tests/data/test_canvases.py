@@ -32,7 +32,10 @@ def test_a_box_is_the_smallest_around_its_outline_and_lies_on_the_canvas(made):
         for (left, top, right, bottom), ink in zip(boxes.astype(int), outlines, strict=True):
             inside = ink[top:bottom, left:right]
             assert inside.sum() == ink.sum() > 0
-            assert inside[0].any() and inside[-1].any() and inside[:, 0].any() and inside[:, -1].any()
+            assert inside[0].any()
+            assert inside[-1].any()
+            assert inside[:, 0].any()
+            assert inside[:, -1].any()
             assert (image[0][ink] > canvases.INK).all()  # no digit is hidden by another
 
 
@@ -76,8 +79,10 @@ def test_training_and_test_canvases_have_digits_of_their_own(monkeypatch):
     for part in ("train", "test"):
         load("digits", part, 5, LAYOUT)
     data = vision.load("digits")
-    assert np.array_equal(seen[0][0], data.train_inputs) and np.array_equal(seen[1][0], data.test_inputs)
-    assert np.array_equal(seen[0][1], data.train_labels) and np.array_equal(seen[1][1], data.test_labels)
+    assert np.array_equal(seen[0][0], data.train_inputs)
+    assert np.array_equal(seen[1][0], data.test_inputs)
+    assert np.array_equal(seen[0][1], data.train_labels)
+    assert np.array_equal(seen[1][1], data.test_labels)
 
 
 def test_bad_input_is_named():

@@ -13,8 +13,10 @@ def test_there_is_an_answer_for_each_place_of_each_scale(build, side, channels):
     centres, strides = places(detector.strides, side)
     logits, distances = detector(torch.zeros(2, 1, side, side))
     count = sum((side // stride) ** 2 for stride in detector.strides)
-    assert centres.shape == (count, 2) and strides.shape == (count,)
-    assert logits.shape == (2, count, 10) and distances.shape == (2, count, 4)
+    assert centres.shape == (count, 2)
+    assert strides.shape == (count,)
+    assert logits.shape == (2, count, 10)
+    assert distances.shape == (2, count, 4)
     assert (distances > 0).all()
 
 

@@ -45,13 +45,14 @@ def test_a_box_is_learned_near_its_centre_at_the_scale_of_its_size():
         assert (STRIDES[mine] == stride).all()
         middle = (boxes[number, :2] + boxes[number, 2:]) / 2
         assert (CENTRES[mine] - middle).abs().max() < 1.5 * stride
-        assert (CENTRES[mine] > boxes[number, :2]).all() and (CENTRES[mine] < boxes[number, 2:]).all()
+        assert (CENTRES[mine] > boxes[number, :2]).all()
+        assert (CENTRES[mine] < boxes[number, 2:]).all()
 
 
 def test_of_two_boxes_the_smaller_is_learned_and_every_size_has_a_scale():
     boxes = torch.tensor([[8.0, 8.0, 30.0, 30.0], [14.0, 14.0, 24.0, 24.0]])
     chosen = assign(CENTRES, STRIDES, boxes)
-    at = (CENTRES == torch.tensor([18.0, 18.0])).all(1).nonzero()[0]
+    at = (torch.tensor([18.0, 18.0]) == CENTRES).all(1).nonzero()[0]
     assert chosen[at] == 1
     for side in range(4, 64, 3):
         centre = torch.tensor([34.0, 34.0])
@@ -86,14 +87,19 @@ def test_the_loss_is_nothing_for_the_truth_and_large_for_another():
     logits, distances = perfect(boxes, labels)
     loss = DetectionLoss(Detector(small_backbone()), 64)
     truth = Truth([boxes, boxes], [labels, labels])
-    found = lambda distances, logits: float(loss((logits[None].repeat(2, 1, 1), distances[None].repeat(2, 1, 1)), truth))  # noqa: E731
+
+    def found(distances, logits):
+        return float(loss((logits.expand(2, -1, -1), distances.expand(2, -1, -1)), truth))
+
     assert found(distances, logits) < 0.01
     assert found(3 * distances, logits) > 0.3  # boxes of another size
     assert found(distances, logits.roll(1, 1)) > 3  # other classes
 
 
 def test_suppression_is_by_class_and_keeps_the_strongest():
-    boxes = torch.tensor([[0.0, 0.0, 10.0, 10.0], [1.0, 0.0, 11.0, 10.0], [1.0, 0.0, 11.0, 10.0], [30.0, 30.0, 40.0, 40.0]])
+    boxes = torch.tensor(
+        [[0.0, 0.0, 10.0, 10.0], [1.0, 0.0, 11.0, 10.0], [1.0, 0.0, 11.0, 10.0], [30.0, 30.0, 40.0, 40.0]]
+    )
     found = suppress(Findings(boxes, torch.tensor([1, 1, 2, 1]), torch.tensor([0.9, 0.8, 0.7, 0.6])))
     assert found.scores.tolist() == pytest.approx([0.9, 0.7, 0.6])
     assert found.labels.tolist() == [1, 2, 1]
@@ -146,7 +152,9 @@ def test_whoever_knows_the_truth_has_the_best_precision(some):
 
 def one_canvas(boxes, labels):
     boxes = np.array(boxes, np.float32)
-    return Canvases(np.zeros((1, 1, 64, 64), np.uint8), (boxes,), (np.array(labels),), (np.zeros((len(boxes), 64, 64)),))
+    return Canvases(
+        np.zeros((1, 1, 64, 64), np.uint8), (boxes,), (np.array(labels),), (np.zeros((len(boxes), 64, 64)),)
+    )
 
 
 def test_average_precision_of_one_class_by_hand():

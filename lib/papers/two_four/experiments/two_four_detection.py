@@ -1,7 +1,7 @@
 """Table 4 and figure 8 of paper 2: 2:4 in a detector, and which of its two training phases must be repeated.
 
-Phase 1 teaches a backbone to name single digits; phase 2 adds a pyramid and a head, which are new, and teaches the whole
-network to find digits on canvases. The variants, on the same canvases and batches:
+Phase 1 teaches a backbone to name single digits; phase 2 adds a pyramid and a head, which are new, and teaches the
+whole network to find digits on canvases. The variants, on the same canvases and batches:
 
     dense          phase 1 and phase 2, each once
     dense_second   dense, then phase 2 a second time: the rival of sparse_second, trained as long
@@ -12,8 +12,8 @@ network to find digits on canvases. The variants, on the same canvases and batch
                    pruned too and phase 2 is repeated
 
 What phase 2 adds must have been trained before it is pruned (section 4.3), so sparse_both, too, has phase 2 twice; all
-sparse networks end with the same layers pruned. `*_int8` are quantised after their last session (table 4's last column).
-With fewer canvases phase 2 is shorter, so that it can be seen how much training it needs.
+sparse networks end with the same layers pruned. `*_int8` are quantised after their last session (table 4's last
+column). With fewer canvases phase 2 is shorter, so that it can be seen how much training it needs.
 
 `precision` is average precision over overlaps 0.50 to 0.95 on canvases of test digits, in percent (`precision_50` at
 0.50); `accuracy` that of phase 1 on the test digits, in percent. `step` counts the steps of phase 2, in phase 1 epochs.
@@ -22,7 +22,6 @@ With fewer canvases phase 2 is shorter, so that it can be seen how much training
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 
@@ -30,17 +29,18 @@ import torch
 from torch import Tensor, nn
 
 from lib import pruners
-from lib.base import BadInput, Count, atomic, refuse_twice, refuse_unknown
+from lib.base import Count, atomic, refuse_twice, refuse_unknown
 from lib.companion.sweep.context import Context
 from lib.data import canvases, vision
 from lib.data.canvases import Layout
 from lib.models import detector
 from lib.models.detector import Classifier, Detector
+from lib.papers.two_four.experiments.two_phases import FineTuning
 from lib.papers.two_four.experiments.variants import masked_copy
 from lib.training import calibration, supervised
 from lib.training.detection import DetectionLoss, average_precision, batches, detect
 from lib.training.examples import Examples
-from lib.training.steps import Schedule, fit
+from lib.training.steps import fit
 from lib.training.supervised import Training, seed_of
 
 NETWORKS: dict[str, tuple[Callable[[], detector.Backbone], int]] = {  # a backbone, and channels of pyramid and head
@@ -53,31 +53,6 @@ CALIBRATED, CALIBRATION_BATCH = 256, 64  # canvases that INT8's scales are found
 KEYS = ("data", "network", "seed")
 INDEX = ("data", "network", "phase", "variant", "canvases", "seed", "step")
 COLUMNS = (*INDEX, "precision", "precision_50", "accuracy", "sparsity")
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Settings of one training session of phase 2; `lib.training.steps.Schedule` says what the others mean.
-
-    Attributes:
-        epochs: so many canvases are drawn for each canvas there is; fewer canvases are fewer steps.
-    """
-
-    epochs: Count
-    batch: Count
-    learning_rate: float
-    warmup: float = 0.1
-    weight_decay: float = 0.05
-    clip: float = 5.0
-
-    def __post_init__(self):
-        self.schedule(self.batch)  # checks the others
-
-    def schedule(self, count: int) -> Schedule:
-        """Lay out the session for so many canvases."""
-        settings = asdict(self)
-        epoch = math.ceil(count / self.batch)
-        return Schedule(steps=settings.pop("epochs") * epoch, every=epoch, **settings)
 
 
 @dataclass(frozen=True)
@@ -99,13 +74,11 @@ class Task:
     tested: Count
     seeds: Count
     first: Training
-    second: Finding
+    second: FineTuning
 
     def __post_init__(self):
         refuse_unknown(self, data=("mnist", "digits"), network=NETWORKS)
         refuse_twice(canvases=self.canvases)
-        if self.layout.side % max(NETWORKS[self.network][0]().strides):
-            raise BadInput(f"canvases of side {self.layout.side}: expected a multiple of the network's coarsest stride")
 
 
 @dataclass(frozen=True)
@@ -200,7 +173,7 @@ class SecondPhase:
             part: canvases.load(configuration["data"], part, count, self.layout) for part, count in made.items()
         }
         self.tested = torch.from_numpy(self.parts["test"].images).to(context.device)
-        self.settings, self.seed = Finding(**configuration["second"]), configuration["seed"]
+        self.settings, self.seed = FineTuning(**configuration["second"]), configuration["seed"]
         self.channels, self.scale, self.context = channels, examples.scaled, context
 
     def compare(self, backbones: Mapping[str, detector.Backbone], count: int) -> list[dict]:
@@ -282,6 +255,8 @@ class Comparison:
     def _record(self, variant: str, model: nn.Module, step: int, sized: nn.Module | None = None) -> None:
         """Add a row; the sparsity is that of `sized`, for a quantised model the one it was made of."""
         strides = (sized or model).strides
-        mean, half = average_precision(self.phase.parts["test"], detect(model, strides, self.phase.tested, self.phase.scale))
+        mean, half = average_precision(
+            self.phase.parts["test"], detect(model, strides, self.phase.tested, self.phase.scale)
+        )
         row = {"variant": variant, "step": step, "precision": mean, "precision_50": half}
         self.rows.append(row | {"sparsity": pruners.sparsity(sized or model)})
