@@ -131,10 +131,10 @@ def undecided(runs: pd.DataFrame, variant: str, taus: tuple[float, float], stage
     end of stage 1.
     """
     low, high = taus
-    sides = {"low": (variant, stage, low), "high": (variant, stage, high), "whole": (variant, 1, low)}
+    sides = {"low": (variant, stage, low), "high": (variant, stage, high), "gates": (variant, 1, low)}
     both = _side_by_side(runs, sides, "architecture")
     counts = both.map(_open_gates)
-    return by_cell(100 * (counts.low - counts.high) / counts.total)
+    return by_cell(100 * (counts.low - counts.high) / counts.gates)
 
 
 def at_share(runs: pd.DataFrame, variant: str, share: float) -> Values:
