@@ -12,8 +12,9 @@ whole network to find digits on canvases. The variants, on the same canvases and
                    pruned too and phase 2 is repeated
 
 What phase 2 adds must have been trained before it is pruned (section 4.3), so sparse_both, too, has phase 2 twice; all
-sparse networks end with the same layers pruned. `*_int8` are quantised after their last session (table 4's last
-column). With fewer canvases phase 2 is shorter, so that it can be seen how much training it needs.
+sparse networks end with the same layers pruned. `*_int8` are quantised after their last session with entropy
+calibration (table 4's last column), `*_int8_max` so that no activation is clipped. With fewer canvases phase 2 is
+shorter, so that it can be seen how much training it needs.
 
 `precision` is average precision over overlaps 0.50 to 0.95 on canvases of test digits, in percent (`precision_50` at
 0.50); `accuracy` that of phase 1 on the test digits, in percent. `step` counts the steps of phase 2, in phase 1 epochs.
@@ -33,6 +34,7 @@ from lib.base import Count, atomic, refuse_twice, refuse_unknown
 from lib.companion.sweep.context import Context
 from lib.data import canvases, vision
 from lib.data.canvases import Layout
+from lib.kernels.int8 import threshold
 from lib.models import detector
 from lib.models.detector import Classifier, Detector
 from lib.papers.two_four.experiments.two_phases import FineTuning
@@ -49,6 +51,7 @@ NETWORKS: dict[str, tuple[Callable[[], detector.Backbone], int]] = {  # a backbo
 }
 SESSIONS = 7  # of phase 2 for one number of canvases
 CALIBRATED, CALIBRATION_BATCH = 256, 64  # canvases that INT8's scales are found on, and how many at once
+CALIBRATIONS = {"_int8": "entropy", "_int8_max": "max"}  # ending of a variant: how its activations are calibrated
 
 KEYS = ("data", "network", "seed")
 INDEX = ("data", "network", "phase", "variant", "canvases", "seed", "step")
@@ -222,8 +225,10 @@ class Comparison:
         for variant, model in {"dense_second": second, "sparse_second": sparse}.items():
             images = self.phase.parts["train"].images[: min(self.count, CALIBRATED)]
             read = self.phase.scale(torch.from_numpy(images).to(self.phase.context.device))
-            quantised = calibration.simulated(model, read.split(CALIBRATION_BATCH))
-            self._record(f"{variant}_int8", quantised, 2 * self.schedule.steps, sized=model)
+            histograms = calibration.observe(model, read.split(CALIBRATION_BATCH))
+            for name, method in CALIBRATIONS.items():
+                amax = {layer: threshold(histogram, method) for layer, histogram in histograms.items()}
+                self._record(variant + name, calibration.quantised(model, amax), 2 * self.schedule.steps, sized=model)
         return self.rows
 
     def _detector(self, backbone: detector.Backbone) -> Detector:

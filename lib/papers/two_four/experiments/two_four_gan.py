@@ -56,7 +56,7 @@ SECOND = {
 }
 
 KEYS = ("data", "network", "seed")
-INDEX = ("data", "network", "variant", "seed", "epoch", "noise")
+INDEX = ("data", "network", "variant", "seed", "noise", "epoch")
 COLUMNS = (*INDEX, "frechet", "generator_loss", "discriminator_loss", "sparsity", "discriminator_sparsity")
 
 
