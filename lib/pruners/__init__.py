@@ -4,6 +4,7 @@
     masks = pruners.unstructured(scores, sparsity=0.95)      # what may go
     pruners.attach(model, masks)                             # stays zero through any optimizer
     small = pruners.sparse(model)                            # holds and multiplies only what is left
+    pruners.save(model, path); pruners.load(path, fresh)     # weights and masks, as safetensors
 
 Any score goes with any pattern, and a schedule says when and how much; all three meet in one loop:
 
@@ -16,6 +17,7 @@ from lib.pruners.masks import attach, attached, detach, empty_layers, report, sp
 from lib.pruners.patterns import n_of_m, two_four, unstructured
 from lib.pruners.pruner import Holder, Pruner
 from lib.pruners.registry import PATTERNS, SCHEDULES, SCORES, find, register
+from lib.pruners.saved import load, save
 from lib.pruners.schedules import Gradual, Iterative, Once, RewardAware, Schedule
 from lib.pruners.scores import grasp, magnitude, random, shuffled, snip, snip_shuffled
 from lib.pruners.sparse import sparse
@@ -44,12 +46,14 @@ __all__ = [
     "find",
     "grasp",
     "layer_rule",
+    "load",
     "magnitude",
     "n_of_m",
     "prunable",
     "random",
     "register",
     "report",
+    "save",
     "shuffled",
     "snip",
     "snip_shuffled",

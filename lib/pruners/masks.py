@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
@@ -26,8 +27,30 @@ class Masked(nn.Module):
 
     def forward(self, weight: Tensor) -> Tensor:
         """Multiply, so that a removed weight's gradient is exactly zero too."""
+        if torch.compiler.is_exporting() or torch.jit.is_tracing():  # what other programs read has no such view
+            return weight * self.mask.to(weight.dtype)
         numbers = self.mask.view(torch.uint8).to(weight.dtype)  # from bool itself it takes torch four times as long
         return weight * numbers
+
+    def _save_to_state_dict(self, destination: dict[str, Tensor], prefix: str, keep_vars: bool) -> None:
+        """In a file that `save_pretrained` writes the weight stands baked, under the name that its reader looks for.
+
+        That method of Hugging Face's packages takes the `state_dict()` for the weights of a plain model, and a model
+        read from it would have new, random ones in place of the masked. Nothing tells what a state is for but its
+        caller. Everywhere else it has the mask and what is trained behind it.
+
+        Raises:
+            BadInput: the mask acts on what another parametrization computes, so the state has no weight to bake.
+        """
+        if not any(frame.f_code.co_name == "save_pretrained" for frame, _ in traceback.walk_stack(None)):
+            return super()._save_to_state_dict(destination, prefix, keep_vars)
+        chain, _, place = prefix.removesuffix(".").rpartition(".")
+        layer, _, attribute = chain.rpartition("parametrizations.")
+        if place != "0":
+            raise BadInput(
+                f"save_pretrained: {layer}{attribute} is computed by more than its mask; pruners.detach first"
+            )
+        destination[f"{layer}{attribute}"] = self(destination.pop(f"{chain}.original"))
 
 
 def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
