@@ -115,6 +115,8 @@ def test_public_data_stand_behind_the_sweeps_that_read_them():
         "gst_images",
         "skdfe",
         "skdfe_two_four",
+        "two_four_detection",
+        "two_four_gan",
         "two_four_language",
     }
 
