@@ -11,21 +11,24 @@ The model that is handed over stays as it is. ONNX needs the extra `export`: pip
 
 from __future__ import annotations
 
-import copy
 import importlib.util
+import inspect
 import logging
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.utils._pytree import tree_map
 
 from lib import pruners
 from lib.base import BadInput, atomic
 from lib.kernels import two_four
+from lib.pruners import kinds
+from lib.pruners.inputs import Inputs, arguments, batch_of, duplicate
 from lib.training.calibration import Int8, quantised
 
 NEEDS = ("onnx", "onnxscript")
@@ -33,16 +36,16 @@ OPSET = 21
 
 
 def to_onnx(
-    model: nn.Module, path: str | Path, example: Tensor, amax: Mapping[str, float] | None = None, batch: bool = True
+    model: nn.Module, path: str | Path, example: Inputs, amax: Mapping[str, float] | None = None, batch: bool = True
 ) -> None:
     """Write the model in evaluation mode as one ONNX file, whole or not at all.
 
-    With `amax` each Linear and Conv2d reads its input through a pair of QuantizeLinear and DequantizeLinear, one step
+    With `amax` each layer that it names reads its input through a pair of QuantizeLinear and DequantizeLinear, one step
     for the tensor, and its weight as int8 codes through a DequantizeLinear, one step an output channel: the codes of
     `lib.training.calibration`. A removed weight is code 0. ONNX Runtime and TensorRT make int8 products of such pairs.
 
     Args:
-        example: an input, with a batch axis of at least 2.
+        example: what the model is called with, see `pruners.inputs`; at least two examples.
         amax: {parameter name: largest magnitude of the layer's input that is not clipped}; None: floats.
         batch: let batches of any size in; False: only of the example's.
 
@@ -51,19 +54,20 @@ def to_onnx(
     """
     if missing := [name for name in NEEDS if importlib.util.find_spec(name) is None]:
         raise BadInput(f"{missing[0]} is not installed, which ONNX files need: pip install {' '.join(missing)}")
-    if batch and len(example) < 2:
+    if batch and batch_of(example) < 2:
         raise BadInput("example has a batch of 1, of which torch makes a fixed size: give two examples or more")
-    baked = copy.deepcopy(model).eval()
+    baked = duplicate(model).eval()
     pruners.detach(baked)
     if amax is not None:
         baked = _with_pairs(quantised(baked, amax))
-    sizes = ({0: torch.export.Dim.DYNAMIC},) if batch else None
+    args, kwargs = arguments(example)
+    sizes = _batches(baked, args, kwargs, batch_of(example)) if batch else None
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # torch's own deprecations
         try:
             program = torch.onnx.export(
-                baked, (example,), dynamo=True, verbose=False, opset_version=OPSET, dynamic_shapes=sizes
+                baked, args, kwargs=kwargs, dynamo=True, verbose=False, opset_version=OPSET, dynamic_shapes=sizes
             )
         except torch.onnx.OnnxExporterError as error:
             reason = str(error.__cause__ or error).strip().splitlines()[0]
@@ -72,19 +76,36 @@ def to_onnx(
         file.write(program.model_proto.SerializeToString())
 
 
+def _batches(model: nn.Module, args: tuple, kwargs: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """Say of each argument which tensors have as many examples along their first axis as there are."""
+
+    def of(value: Any) -> dict[int, Any] | None:
+        counted = isinstance(value, Tensor) and value.dim() > 0 and len(value) == count
+        return {0: torch.export.Dim.DYNAMIC} if counted else None
+
+    bound = inspect.signature(model.forward).bind(*args, **kwargs)
+    return {name: tree_map(of, value) for name, value in bound.arguments.items()}
+
+
 class Paired(nn.Module):
     """An `Int8` layer in ONNX's words: its product stands between quantise/dequantise pairs."""
 
     def __init__(self, layer: Int8):
         super().__init__()
-        self.layer = layer.layer
-        self.register_buffer("codes", layer.codes)
+        inner, codes = layer.layer, layer.codes
+        layout = kinds.find(inner)[0].weights(inner)["weight"]
+        if layout.groups > 1:
+            raise BadInput(f"ONNX has no steps a channel for a {type(inner).__name__} of {layout.groups} groups")
+        self.axis = layout.output
+        self.register_buffer("codes", codes)
         self.register_buffer("weight_scale", layer.weight_scale.flatten().float())
-        self.register_buffer("weight_zero", torch.zeros(len(layer.codes), dtype=torch.int8))
+        self.register_buffer("weight_zero", torch.zeros(codes.shape[self.axis], dtype=torch.int8))
         self.register_buffer("input_scale", layer.input_scale.float())
         self.register_buffer("input_zero", torch.zeros((), dtype=torch.int8))
-        self.register_buffer("bias", None if layer.bias is None else layer.bias.flatten().float())
-        self.layer.weight = None
+        if layer.bias is not None:
+            inner.bias = nn.Parameter(layer.bias.flatten().float(), requires_grad=False)
+        inner.weight = nn.Parameter(torch.empty(0), requires_grad=False)  # the codes stand for it
+        self.layer = inner
 
     def forward(self, values: Tensor) -> Tensor:
         """Write the pairs, and the product between them in floats, which a runtime does in int8."""
@@ -92,10 +113,8 @@ class Paired(nn.Module):
         codes = _onnx("QuantizeLinear", (values, *step), torch.int8, values.shape)
         values = _onnx("DequantizeLinear", (codes, *step), torch.float32, values.shape)
         parts = (self.codes, self.weight_scale, self.weight_zero)
-        weight = _onnx("DequantizeLinear", parts, torch.float32, self.codes.shape, axis=0)
-        if isinstance(self.layer, nn.Linear):
-            return F.linear(values, weight, self.bias)
-        return self.layer._conv_forward(values, weight, self.bias)
+        weight = _onnx("DequantizeLinear", parts, torch.float32, self.codes.shape, axis=self.axis)
+        return torch.func.functional_call(self.layer, {"weight": weight}, (values,))
 
 
 def _onnx(name: str, inputs: tuple[Tensor, ...], dtype: torch.dtype, shape: torch.Size, **attributes: int) -> Tensor:
@@ -125,7 +144,7 @@ def semi_structured_layers(model: nn.Module, dtype: torch.dtype = torch.float16)
     found = []
     for layer in pruners.prunable(model):
         size = tuple(layer.weight.shape)
-        if type(layer.module) is not nn.Linear and not _is_masked_linear(layer.module):
+        if not isinstance(layer.module, nn.Linear):
             why = "torch has sparse tensors for nn.Linear only"
         elif size[0] % rows or size[1] % columns:
             why = f"{size[0]} x {size[1]} is not a multiple of {rows} x {columns}"
@@ -151,7 +170,7 @@ def to_semi_structured(model: nn.Module, dtype: torch.dtype = torch.float16, dev
     two_four.backend(dtype, device)
     if not table.taken.any():
         raise BadInput(f"no layer is taken; {table.layer[0]}: {table.why[0]}")
-    fast = copy.deepcopy(model).eval()
+    fast = duplicate(model).eval()
     pruners.detach(fast)
     fast = fast.to(device, dtype)
     names = set(table.layer[table.taken])
@@ -160,8 +179,3 @@ def to_semi_structured(model: nn.Module, dtype: torch.dtype = torch.float16, dev
             sparse = torch.sparse.to_sparse_semi_structured(layer.module.weight.detach())
             layer.module.weight = nn.Parameter(sparse, requires_grad=False)
     return fast
-
-
-def _is_masked_linear(module: nn.Module) -> bool:
-    """Whether only torch's parametrization makes the layer's class another than nn.Linear."""
-    return isinstance(module, nn.Linear) and type(module).__name__ == "ParametrizedLinear"

@@ -6,7 +6,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from lib.pruners.layers import as_matrix, prunable
+from lib.pruners.layers import prunable
 from lib.pruners.masks import attached
 
 GROUPS = (2, 4, 8, 16)  # lengths m of the N:M patterns that are looked for
@@ -29,7 +29,7 @@ def verify(model: nn.Module) -> pd.DataFrame:
     """
     masks, rows = attached(model), []
     for layer in prunable(model):
-        matrix = layer.weight.flatten(0, 1) if layer.runs is not None else as_matrix(layer.weight)
+        matrix = layer.weight.flatten(0, 1) if layer.runs is not None else layer.matrix()
         n, m = tightest(matrix)
         kept, count = int(matrix.count_nonzero()), matrix.numel()
         mask = masks.get(layer.name)
