@@ -84,13 +84,9 @@ def _traced(model: nn.Module, inputs: Inputs) -> tuple[fx.GraphModule, list]:
     args, kwargs = arguments(inputs)
     try:
         bound = inspect.signature(model.forward).bind(*args, **kwargs)
-        given = set(bound.arguments)
         bound.apply_defaults()
-        constant = {
-            name: value
-            for name, value in bound.arguments.items()
-            if name not in given and (value is None or isinstance(value, (bool, int, float)))
-        }
+        said = (bool, int, float, type(None))
+        constant = {name: value for name, value in bound.arguments.items() if isinstance(value, said)}
         graph = fx.Tracer().trace(model, constant or None)
     except Exception as error:  # whatever the model's own code raises when it is given a stand-in for numbers
         raise BadInput(f"torch.fx cannot trace {type(model).__name__}: {error}") from error

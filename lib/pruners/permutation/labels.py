@@ -134,7 +134,7 @@ class Channels:
         self.fix(torch.arange(len(self.parent)), why)
 
     def fixed(self) -> dict[int, str]:
-        """{channel: why it stays}. A channel tied with another of the same layer has no room to move."""
+        """Return {channel: why it stays}. A channel tied with another of the same layer has no room to move."""
         for source, channels in self.made:
             _, inverse, count = self.roots(channels).unique(return_inverse=True, return_counts=True)
             self.fix(channels[count[inverse] > 1], f"channels of {source} meet each other in one number")
