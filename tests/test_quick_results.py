@@ -14,8 +14,8 @@ import pytest
 from lib import base
 from lib.companion.portable import SETTINGS
 from lib.companion.results import read_runs, write_csv
+from lib.companion.sweep.context import Context
 from lib.companion.sweep.grid import grid, names, run_one
-from lib.companion.sweep.jobs import Job
 
 CHEAP = {  # of a seed other than 0, where there is one: a seed that is not passed on is 0
     "gst_bc": {"shift": 0.5},
@@ -51,7 +51,7 @@ def test_a_configuration_computed_again_gives_the_committed_rows(name: str, tmp_
     other = getattr(work.experiment, "needs", lambda configuration: None)(chosen[0])
     needed = [row for row in rows if other is not None and work.identity(row) == work.identity(other)]
     with ProcessPoolExecutor(1, get_context("spawn")) as fresh:  # how torch computes is fixed when a process starts
-        outcome = fresh.submit(run_one, name, chosen[0], Job(), work.source_hash, SETTINGS, needed).result()
+        outcome = fresh.submit(run_one, name, chosen[0], Context(), work.source_hash, SETTINGS, needed).result()
     assert outcome["status"] == "finished", outcome["traceback"]
     again = work.table(outcome["rows"])
     for table, file in ((again, "again.csv"), (committed, "committed.csv")):

@@ -22,7 +22,7 @@ SHOWN = 4  # claims whose verdict has changed that are named; more are counted
 
 @dataclass(frozen=True)
 class Difference:
-    """What two versions of a table differ in.
+    """Say what two versions of a table differ in.
 
     Attributes:
         numbers: the largest absolute difference of two numbers in the same place.
@@ -55,7 +55,7 @@ def difference(new: pd.DataFrame, old: pd.DataFrame) -> Difference:
 
 
 def committed(name: str, root: Path = base.ROOT) -> pd.DataFrame | None:
-    """A table as HEAD has it, by its path; None where it has none."""
+    """Read a table as HEAD has it, by its path; None where it has none."""
     shown = subprocess.run(["git", "show", f"HEAD:{name}"], cwd=root, capture_output=True, text=True)
     return None if shown.returncode else pd.read_csv(io.StringIO(shown.stdout))
 
@@ -83,7 +83,9 @@ def against_commit(scale: str, root: Path = base.ROOT) -> dict[str, Difference]:
 
 
 def summary(scale: str, tables: Mapping[str, Difference], root: Path = base.ROOT) -> list[str]:
-    """At most ten lines: counts of verdicts, those that are not as committed, the largest difference, where to read."""
+    """Write at most ten lines: counts of verdicts, those that are not as committed, the largest difference, where to
+    read.
+    """
     name = f"results/{scale}/claims.csv"
     if not (root / name).exists():
         raise BadInput(f"there are no claims at scale {scale}; python -m lib.claims")
@@ -102,13 +104,18 @@ def summary(scale: str, tables: Mapping[str, Difference], root: Path = base.ROOT
     runs = {path: found for path, found in tables.items() if np.isfinite(found.numbers) and "/runs/" in path}
     path, worst = max(runs.items(), key=lambda item: item[1].numbers, default=("", Difference(0.0)))
     where = f" ({worst.where}, {path})" if worst.where else ""
-    lines.append(f"largest difference of a number from the committed one: {worst.numbers:.4g}{where}")
+    largest = f"largest difference of a number from the committed one: {worst.numbers:.4g}{where}"
+    if all(found == Difference(0.0) for found in tables.values()):
+        largest = f"largest difference 0: every number and word of {len(tables)} tables is as committed"
+    elif others := sum(bool(found.shape) for found in tables.values()):
+        largest += f"; of {len(tables)} tables {others} have other rows, columns or words"
+    lines.append(largest)
     lines.append("read results/notebooks/ or results/claims.md; every table: python -m lib.compare --all")
     return lines
 
 
 def details(tables: Mapping[str, Difference]) -> list[str]:
-    """A line for each table that is not as committed."""
+    """Write a line for each table that is not as committed."""
     lines = []
     for name, found in tables.items():
         gap = f"up to {found.numbers:.4g} in {found.where}" if found.where and np.isfinite(found.numbers) else ""
@@ -118,7 +125,7 @@ def details(tables: Mapping[str, Difference]) -> list[str]:
 
 
 def main(words: list[str] | None = None) -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser("python -m lib.compare", description=__doc__)
     parser.add_argument("--scale", default="quick")
     parser.add_argument("--all", action="store_true", help="a line for each table that is not as committed")

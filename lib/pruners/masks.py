@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 import torch
@@ -14,7 +14,7 @@ from lib.pruners.layers import Prunable, prunable, stacked_runs
 
 
 class Masked(nn.Module):
-    """Multiplies a weight by its mask each time the layer reads it.
+    """Multiply a weight by its mask each time the layer reads it.
 
     Masking where the weight is read, not after the optimizer's step, makes the zeros independent of the optimizer:
     momentum, weight decay and state loaded from elsewhere act on the trained tensor, never on what is computed with.
@@ -25,7 +25,7 @@ class Masked(nn.Module):
         self.register_buffer("mask", mask)
 
     def forward(self, weight: Tensor) -> Tensor:
-        """A product, so that a removed weight's gradient is exactly zero too."""
+        """Multiply, so that a removed weight's gradient is exactly zero too."""
         numbers = self.mask.view(torch.uint8).to(weight.dtype)  # from bool itself it takes torch four times as long
         return weight * numbers
 
@@ -52,10 +52,14 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
         if name not in layers:
             raise BadInput(f"mask {name!r}: the model's prunable parameters are {', '.join(layers)}")
         expected = tuple(layers[name].weight.shape)
-        if mask.dtype != torch.bool:
-            raise BadInput(f"mask {name!r} is {mask.dtype}, expected torch.bool (True = kept)")
+        if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+            found = getattr(mask, "dtype", type(mask).__name__)
+            raise BadInput(f"mask {name!r} is {found}, expected torch.bool (True = kept)")
         if tuple(mask.shape) != expected:
             raise BadInput(f"mask {name!r} has shape {tuple(mask.shape)}, its parameter {expected}")
+        if mask.is_meta and not layers[name].weight.is_meta:
+            raise BadInput(f"mask {name!r} is on the meta device, where it has no values")
+        original(layers[name])  # refuses a weight that is no parameter
         if not beneath(layers[name]):
             continue
         numbers = mask.float()
@@ -74,7 +78,7 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
 
 
 def attached(model: nn.Module) -> dict[str, Tensor]:
-    """The masks attached to the model, {parameter name: bool tensor}."""
+    """Return the masks attached to the model, {parameter name: bool tensor}."""
     return {layer.name: masked.mask.clone() for layer in prunable(model) if (masked := _masked(layer)) is not None}
 
 
@@ -86,6 +90,8 @@ def detach(model: nn.Module) -> None:
             shared = type(layer.module)
             layer.module.__class__ = type(shared.__name__, shared.__bases__, dict(vars(shared)))
             parametrize.remove_parametrizations(layer.module, "weight", leave_parametrized=True)
+            with torch.no_grad():
+                layer.module.weight.add_(0.0)  # a mask makes -0.0 of a negative weight, this 0.0 of that
 
 
 def _chain(layer: Prunable) -> list[nn.Module]:
@@ -113,35 +119,43 @@ def _masked(layer: Prunable) -> Masked | None:
 
 
 def beneath(layer: Prunable) -> list[nn.Module]:
-    """The parametrizations that a mask on the layer's weight acts on, in the order in which they are computed."""
+    """Return the parametrizations that a mask on the layer's weight acts on, in the order of computation."""
     return [one for one in _chain(layer) if not isinstance(one, Masked)]
 
 
 def original(layer: Prunable) -> nn.Parameter:
-    """The trained parameter behind a layer's weight, whether a mask is attached or not; of groups the coefficients.
+    """Return the trained parameter behind a layer's weight, whether a mask is attached or not; of groups the
+    coefficients.
 
     Raises:
-        BadInput: the layer has a parametrization that cannot be inverted.
+        BadInput: the layer has a parametrization that cannot be inverted, or a weight that is computed by a hook.
     """
-    return layer.module.parametrizations.weight.original if _chain(layer) else layer.module.weight
+    if _chain(layer):
+        return layer.module.parametrizations.weight.original
+    if "weight" not in layer.module._parameters:
+        raise BadInput(
+            f"{layer.name} is no parameter: torch.nn.utils' older weight_norm, spectral_norm or prune computes it by a "
+            "hook; remove that before pruning"
+        )
+    return layer.module.weight
 
 
 def original_of(layer: Prunable, weight: Tensor) -> Tensor:
-    """What the trained parameter would be for such a weight, masks aside."""
+    """Say what the trained parameter would be for such a weight, masks aside."""
     for one in reversed(beneath(layer)):
         weight = one.right_inverse(weight)
     return weight
 
 
 def weight_of(layer: Prunable, values: Tensor) -> Tensor:
-    """What the weight would be if the trained parameter had these values, masks aside."""
+    """Say what the weight would be if the trained parameter had these values, masks aside."""
     for one in beneath(layer):
         values = one(values)
     return values
 
 
 def spread(layer: Prunable, values: Tensor) -> Tensor:
-    """Values of the trained parameter, such as its gradient, at each place of the weight.
+    """Put values of the trained parameter, such as its gradient, at each place of the weight.
 
     Raises:
         BadInput: a weight is no copy of one number of the parameter, so that a value of the parameter has no place.
@@ -155,14 +169,26 @@ def spread(layer: Prunable, values: Tensor) -> Tensor:
 
 
 def sparsity(model: nn.Module) -> float:
-    """The share of zeros among the prunable weights: the project's one definition of sparsity."""
-    weights = [layer.weight for layer in prunable(model)]
+    """Compute the share of zeros among the prunable weights: the project's one definition of sparsity."""
+    weights = numbers(prunable(model)).values()
     zeros = sum(int((weight == 0).sum()) for weight in weights)
     return zeros / sum(weight.numel() for weight in weights)
 
 
+def numbers(layers: Sequence[Prunable]) -> dict[str, Tensor]:
+    """Collect the weights that layers compute with, by their parameters' names.
+
+    Raises:
+        BadInput: one on the meta device, where there is a shape and nothing in it.
+    """
+    weights = {layer.name: layer.weight for layer in layers}
+    if empty := [name for name, weight in weights.items() if weight.is_meta]:
+        raise BadInput(f"{empty[0]} is on the meta device, where it has no values: load the model first")
+    return weights
+
+
 def sparsity_per_run(model: nn.Module) -> list[float]:
-    """The sparsity of each run of a stack.
+    """Compute the sparsity of each run of a stack.
 
     Raises:
         BadInput: the model is no stack.
@@ -174,10 +200,10 @@ def sparsity_per_run(model: nn.Module) -> list[float]:
 
 
 def report(model: nn.Module) -> pd.DataFrame:
-    """One row a layer, then the total: `layer, shape, weights, kept, sparsity`; of a stack so for each `run`."""
+    """Give one row a layer, then the total: `layer, shape, weights, kept, sparsity`; of a stack so for each `run`."""
     layers = prunable(model)
     runs = stacked_runs(layers)
-    weights = {layer.name: layer.weight for layer in layers}
+    weights = numbers(layers)
     if runs is None:
         return _counts(weights)
     tables = [_counts({name: weight[run] for name, weight in weights.items()}) for run in range(runs)]
@@ -185,7 +211,7 @@ def report(model: nn.Module) -> pd.DataFrame:
 
 
 def empty_layers(model: nn.Module, share: float = 0.0) -> pd.DataFrame:
-    """The rows of `report` of layers that keep no more than this share of their weights, the total left out.
+    """Return the rows of `report` of layers that keep no more than this share of their weights, the total left out.
 
     A layer without weights passes on its bias only: whatever comes before it is cut off.
     """

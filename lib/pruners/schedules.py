@@ -4,44 +4,47 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Protocol
 
-from lib.base import BadInput
+from lib.base import BadInput, refuse_uncounted
 
 REFERENCES = ("record", "every_step", "pruning")
 
 
 class Schedule(Protocol):
-    """What every schedule can be asked."""
+    """Say what every schedule can be asked."""
 
     def target(self, step: int, reward: float | None = None) -> float:
-        """The share of weights to have removed at this step."""
+        """Return the share of weights to have removed at this step."""
         ...
 
 
 def _check_sparsity(name: str, value: float) -> None:
-    if not 0 <= value < 1:
-        raise BadInput(f"{name}={value} is not in [0, 1)")
+    if not isinstance(value, Real) or not 0 <= value < 1:
+        raise BadInput(f"{name}={value!r} is not in [0, 1)")
 
 
 @dataclass(frozen=True)
 class Once:
-    """All of it at one step: single-shot pruning before training (paper 1), the 2:4 workflow after it (paper 2)."""
+    """Remove all at one step: single-shot pruning before training (paper 1), the 2:4 workflow after it (paper 2)."""
 
     sparsity: float
     at: int = 0
 
     def __post_init__(self):
         _check_sparsity("sparsity", self.sparsity)
+        refuse_uncounted(0, at=self.at)
 
     def target(self, step: int, reward: float | None = None) -> float:
-        """Share of weights to have removed at this step."""
+        """Return the share of weights to have removed at this step."""
         return self.sparsity if step >= self.at else 0.0
 
 
 @dataclass(frozen=True)
 class Iterative:
-    """In several rounds from step 0 on, one a step, each of which removes the same share of what is left.
+    """Remove weights in several rounds from step 0 on, one a step, each of which removes the same share of what is
+    left.
 
     What is scored anew between two rounds can still be spared (paper 1, section 4: "number of pruning iterations").
 
@@ -55,18 +58,17 @@ class Iterative:
 
     def __post_init__(self):
         _check_sparsity("sparsity", self.sparsity)
-        if self.rounds < 1:
-            raise BadInput(f"rounds={self.rounds} must be at least 1")
+        refuse_uncounted(rounds=self.rounds)
 
     def target(self, step: int, reward: float | None = None) -> float:
-        """Share of weights to have removed at this step, which is the round, counted from 0."""
+        """Return the share of weights to have removed at this step, which is the round, counted from 0."""
         done = step + 1
         return self.sparsity if done >= self.rounds else 1 - (1 - self.sparsity) ** (done / self.rounds)
 
 
 @dataclass(frozen=True)
 class Gradual:
-    """Zhu and Gupta's cubic ramp (paper 5, equation 1): fast while many weights are redundant, then slower.
+    """Follow Zhu and Gupta's cubic ramp (paper 5, equation 1): fast while many weights are redundant, then slower.
 
     s_t = s_f + (s_i - s_f) (1 - (t - t_0) / (n D))^3, evaluated every D steps, n times.
 
@@ -89,11 +91,11 @@ class Gradual:
         _check_sparsity("initial", self.initial)
         if self.initial > self.final:
             raise BadInput(f"initial={self.initial} is above final={self.final}: sparsity can only grow")
-        if self.every < 1 or self.times < 1:
-            raise BadInput(f"Gradual(every={self.every}, times={self.times}): both must be at least 1")
+        refuse_uncounted(every=self.every, times=self.times)
+        refuse_uncounted(0, start=self.start)
 
     def target(self, step: int, reward: float | None = None) -> float:
-        """Share of weights to have removed at this step; between two prunings it stays what it was."""
+        """Return the share of weights to have removed at this step; between two prunings it stays what it was."""
         if step < self.start:
             return 0.0
         done = min((step - self.start) // self.every, self.times)
@@ -102,7 +104,7 @@ class Gradual:
 
 @dataclass
 class RewardAware:
-    """Reward-aware pruning (paper 5, Algorithms 1 and 2): prune further when the reward is higher than ever before.
+    """Prune by reward (paper 5, Algorithms 1 and 2): prune further when the reward is higher than ever before.
 
     To be asked at every step, or at least whenever the reward is measured anew. One object a run: it remembers the
     highest reward and how often it has pruned. Algorithm 1 leaves open what the reward is; that is the caller's
@@ -136,8 +138,8 @@ class RewardAware:
         _check_sparsity("limit", self.limit)
         if not 0 < self.increase < 1:
             raise BadInput(f"increase={self.increase} must lie in (0, 1): the share that goes at a time")
-        if self.every < 1 or self.start < 0:
-            raise BadInput(f"RewardAware(every={self.every}, start={self.start}): at least 1 and not negative")
+        refuse_uncounted(every=self.every)
+        refuse_uncounted(0, start=self.start)
         if self.reference not in REFERENCES:
             raise BadInput(f"reference={self.reference!r}: known are {', '.join(REFERENCES)}")
         if math.isnan(self.initial_reward):
@@ -145,7 +147,7 @@ class RewardAware:
         self.highest = self.initial_reward
 
     def target(self, step: int, reward: float | None = None) -> float:
-        """Share of weights to have removed at this step.
+        """Return the share of weights to have removed at this step.
 
         Args:
             reward: the newest there is, R_new; -inf before there is one.
@@ -167,11 +169,11 @@ class RewardAware:
 
     @property
     def sparsity(self) -> float:
-        """P_th: the target so far, the same number for the same count whatever the way there."""
+        """Return P_th: the target so far, the same number for the same count whatever the way there."""
         return min(round(self.times * self.increase, 12), self.limit)
 
     def state_dict(self) -> dict:
-        """What it remembers."""
+        """Say what it remembers."""
         return {"highest": self.highest, "newest": self.newest, "times": self.times}
 
     def load_state_dict(self, content: dict) -> None:

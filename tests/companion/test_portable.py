@@ -1,4 +1,4 @@
-"""The settings are in force before NumPy is loaded, at the quick scale and there alone; who comes too late is refused."""
+"""The settings are in force before NumPy is loaded, at the quick scale alone; who comes too late is refused."""
 
 import os
 import subprocess

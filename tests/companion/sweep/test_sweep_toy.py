@@ -1,7 +1,6 @@
 """The program in this process, on a toy: whatever happens to a sweep, the same command goes on to the same bytes."""
 
 import importlib
-import os
 import re
 import sys
 from pathlib import Path
@@ -298,13 +297,13 @@ def test_an_unknown_experiment_is_refused_in_one_line(capsys: pytest.CaptureFixt
     )
 
 
-@pytest.mark.parametrize("module", ["lib.sweep", "lib.claims"])
-def test_the_programs_explain_themselves(module: str, capsys: pytest.CaptureFixture):
+@pytest.mark.parametrize("name", ["sweep", "claims"])
+def test_the_programs_explain_themselves(name: str, capsys: pytest.CaptureFixture):
     with pytest.raises(SystemExit) as stop:
-        importlib.import_module(module).main(["--help"])
+        importlib.import_module(f"lib.companion.{name}.program").main(["--help"])
     assert stop.value.code == 0
     said = capsys.readouterr().out
-    assert said.startswith(f"usage: python -m {module} ")
+    assert said.startswith(f"usage: python -m lib.{name} ")
     assert "--scale" in said
 
 
