@@ -184,6 +184,10 @@ SOLUTIONS = {
     "41.1": 50 * (64 + 2),
     "41.2": 47 * 6,
     "41.3": may_wake,
+    "41.4": lambda losses, patience, tolerance: (
+        len(losses) > patience and bool(np.ptp(losses[-patience - 1 :]) <= tolerance)
+    ),
+    "41.5": 3.7,
     "42.1": lambda a, b, c, d: 25 * a + 25 * a * b + c * d + 100 * d,
     "42.2": 250,
     "42.3": 8.48,
@@ -241,9 +245,6 @@ WRONG = {
     "32.3": lambda student, teacher, pretrained: 3 * student + (teacher if pretrained else 3 * teacher),
     "33.1": 100 * 3.45 / 5.98 / 2,
     "33.2": lambda errors: 100 * (errors["retrained"] - errors["dense"]) / errors["dense"],
-    "41.1": 64 * (50 + 2),
-    "41.2": 47 * 5,
-    "41.3": lambda awake, open_now: not all(open_now),
     "42.1": lambda a, b, c, d: 25 * a + 25 * a * b + c * d + 10 * d,
     "42.2": 0.5,
     "42.3": 53,
