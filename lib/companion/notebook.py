@@ -27,9 +27,8 @@ from traitlets.config import Config
 
 from lib import base
 from lib.base import BadInput
-from lib.companion import warm
+from lib.companion import portable, warm
 from lib.companion.results import write_text
-from lib.companion.sweep.grid import PORTABLE
 
 # NumPy's and SciPy's linear algebra (torch's threads are set in the notebooks): rounding that does not depend on how
 # many cores there are, and two notebooks side by side do not wait for each other's threads.
@@ -55,7 +54,9 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--results", type=Path, default=base.RESULTS, help="where results go (default: results/)")
     asked = parser.parse_args(words)
     try:
-        os.environ.update(PORTABLE | ONE_THREAD | QUIET)  # what is trained live is what the quick sweeps trained
+        os.environ.update(
+            portable.SETTINGS | ONE_THREAD | QUIET
+        )  # what is trained live is what the quick sweeps trained
         if asked.all == bool(asked.names):
             raise BadInput("name one notebook or more, or say --all")
         base.refuse_twice(names=asked.names)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from importlib.metadata import EntryPoint
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -47,6 +48,9 @@ def kernel(words: list[str], environment: dict[str, str], folder: str) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     import pandas as pd
     from ipykernel.kernelapp import IPKernelApp
+    from tqdm import tqdm
+
+    tqdm.set_lock(threading.RLock())  # its own is a semaphore of the system, which a kernel ended at once leaves behind
 
     # What pandas and pyplot find out about where they run, when a notebook imports them, they would find out too early.
     pd.set_option("display.max_columns", 20)

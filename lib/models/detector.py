@@ -115,10 +115,10 @@ def places(strides: Sequence[int], side: int) -> tuple[Tensor, Tensor]:
 
 
 def backbone() -> Backbone:
-    """For MNIST's digits and canvases of 128 x 128: scales of 4, 8 and 16 pixels."""
+    """Build a backbone for MNIST's digits and canvases of 128 x 128: scales of 4, 8 and 16 pixels."""
     return Backbone((16, 32, 64, 128), stride=2)
 
 
 def small_backbone() -> Backbone:
-    """For 8 x 8 digits and canvases of 64 x 64: scales of 4 and 8 pixels."""
+    """Build a backbone for 8 x 8 digits and canvases of 64 x 64: scales of 4 and 8 pixels."""
     return Backbone((16, 32, 64), stride=2)

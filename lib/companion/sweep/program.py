@@ -25,11 +25,11 @@ import joblib
 
 from lib import base
 from lib.base import BadInput
-from lib.companion import settings
+from lib.companion import portable, settings
 from lib.companion.results import write_csv, write_text
 from lib.companion.sweep import provenance
 from lib.companion.sweep.context import Context
-from lib.companion.sweep.grid import PORTABLE, Grid, grid, names, run_one
+from lib.companion.sweep.grid import Grid, grid, names, run_one
 from lib.companion.sweep.order import LongestFirst
 from lib.companion.sweep.progress import Bar
 from lib.companion.sweep.store import Store
@@ -227,7 +227,7 @@ def run_missing(
         one.work.name: {
             "experiment": one.work.name,
             "source_hash": one.work.source_hash,
-            "environment": PORTABLE if one.work.scale == "quick" else {},
+            "environment": portable.SETTINGS if one.work.scale == "quick" else {},
             "device": (device, one.work.scale),
             "folder": os.path.relpath(one.store.folder, base.ROOT),
             "deadline": deadline,
@@ -243,9 +243,7 @@ def run_missing(
         while ready := [key for key in missing if key not in tried and of[key].needed(key) is not None]:
             tried |= set(ready)
             calls = (
-                joblib.delayed(call)(
-                    key, of[key].work.configurations[key], of[key].needed(key), **how[of[key].work.name]
-                )
+                joblib.delayed(call)(key, one.work.configurations[key], one.needed(key), **how[one.work.name])
                 for key in order.over(ready)
                 for one in (of[key],)
             )
