@@ -36,6 +36,23 @@ def _not_improving(losses: list[float], patience: int, tolerance: float) -> bool
     return len(losses) > patience and min(losses[-patience:]) > losses[-patience - 1] - tolerance
 
 
+def _hardened(first: list[list], last: list[list], values: list[float]) -> tuple[list[list], list[list]]:
+    kept = [number for number, value in enumerate(values) if value]
+    return [first[number] for number in kept], [[row[number] * values[number] for number in kept] for row in last]
+
+
+def _hardened_without_values(first: list[list], last: list[list], values: list[float]) -> tuple[list, list]:
+    """Drops the values of open gates: a typical mistake."""
+    return _hardened(first, last, [float(value > 0) for value in values])
+
+
+def _hardened_first(first: list[list], last: list[list], values: list[float]) -> tuple[list, list]:
+    """Writes the values into the first matrix: a typical confusion."""
+    smaller, reading = _hardened_without_values(first, last, values)
+    open_values = [value for value in values if value]
+    return [[weight * value for weight in row] for row, value in zip(smaller, open_values, strict=True)], reading
+
+
 def _may_wake(awake: list[bool], open_now: list[bool]) -> bool:
     phi = torch.where(torch.tensor(open_now), 1.0, -1.0)
     units = gates.Gates(phi, torch.tensor(awake), "sigmoid", 1.0, 0.5, 1)
@@ -197,16 +214,74 @@ EXERCISES: dict[str, Checker] = {
         second="(rng.random((100_000, 3)) < 1 / 3).all(axis=1).mean()",
         learned="And whoever tries many settings and shows the best one will meet such a triple.",
     ),
-    "42.1": function(
-        lambda a, b, c, d: measures.weights("lenet5", f"{a}-{b}-{c}-{d}") + 90 * d,
-        [(20, 50, 800, 500), (7, 9, 109, 30), (1, 1, 1, 1)],
-        "Take the formula at the top and change what the last layer counts.",
+    "42.1": number(
+        0.5 * 20 * 5 * 5,
+        "How many weights does the gate switch? Each costs the second lambda.",
+        wrong={
+            12.5: "it has a kernel for each of 20 inputs.",
+            0.5: "that is the price of one weight; the gate switches many.",
+            5000: "the second lambda is 0.5, not 10.",
+        },
+        second="20 x 25 weights at 0.5 each.",
+        learned="A channel of the first convolution costs as much: 25 weights at 10 each.",
     ),
-    "42.2": number(0.5 * 20 * 5 * 5, "How many weights does the gate switch? Each costs the second lambda."),
-    "42.3": number(
+    "42.2": number(
         53 * 8 / 50,
         "A position is live when its channel is open: which share of all positions belongs to open channels?",
         tolerance=0.05,
+        wrong={
+            53: "those of closed channels are always zero.",
+            3.3: "each channel has 16 positions; the share of open channels is 8 of 50.",
+            21.2: "20 channels are the first convolution's; positions belong to the second, which has 50.",
+        },
+        second="8 of 50 channels are open, so 8/50 of 53.",
+        learned="A real network keeps far more of them live: gates of positions and channels agree.",
+    ),
+    "42.3": function(
+        lambda a, b, c, d: measures.weights("lenet5", f"{a}-{b}-{c}-{d}") + 90 * d,
+        [(20, 50, 800, 500), (7, 9, 109, 30), (1, 1, 1, 1)],
+        "Take the formula at the top and change what the last layer counts.",
+        wrong=[
+            (lambda a, b, c, d: measures.weights("lenet5", f"{a}-{b}-{c}-{d}"), "that is for ten classes."),
+            (
+                lambda a, b, c, d: measures.weights("lenet5", f"{a}-{b}-{c}-{d}") + 100 * d,
+                "the ten weights a neuron of the old last layer go away.",
+            ),
+            (
+                lambda a, b, c, d: 10 * measures.weights("lenet5", f"{a}-{b}-{c}-{d}"),
+                "only the last layer has a row for each class.",
+            ),
+        ],
+        second="25 a + 25 a b + c d + 100 d.",
+        learned="With a thousand classes the last layer would outweigh all the others of such a small network.",
+    ),
+    "42.4": function(
+        _hardened,
+        [
+            ([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], [[1.0, 1.0, 2.0]], [0.5, 0.0, 1.0]),
+            ([[1.0], [2.0]], [[3.0, 4.0], [5.0, 6.0]], [0.0, 0.75]),
+            ([[1.0]], [[2.0]], [1.0]),
+        ],
+        "Leave out rows of `first` and columns of `last` whose value is 0; multiply the columns by their values.",
+        wrong=[
+            (_hardened_without_values, "open gates have a value, too: write it into the last matrix."),
+            (_hardened_first, "the values belong into the last matrix, by the task."),
+            (lambda first, last, values: (first, last), "nothing has been cut out."),
+        ],
+        second="kept = [i for i, v in enumerate(values) if v] names the rows and the columns that stay.",
+        learned="With a ReLU between the two it would work as well, because the values are not negative.",
+    ),
+    "42.5": number(
+        6000,
+        "Change lambdas alone, and read the last row's `parameters_live`.",
+        tolerance=1300,
+        wrong={
+            3186: "that is with the prices as they were.",
+            9558: "that would be three times as many; the size is not in proportion to the price.",
+            62000: "that is the whole network; gates still close.",
+        },
+        second="Three seeds end with 5,582 to 6,345 live weights.",
+        learned="A third of the price leaves about twice as many weights: lambda sets the size.",
     ),
     "43.1": function(
         _saved,
