@@ -34,6 +34,13 @@ def cubic(step, final, start, every, times):
     return final + (0 - final) * (1 - done / times) ** 3
 
 
+def of_cells(verdicts):
+    found = set(verdicts)
+    if found == {"reproduced"} or "reproduced" not in found:
+        return "differs" if "differs" in found else found.pop()
+    return "partly"
+
+
 def one_of_two(row):
     pairs = [row[i : i + 2] for i in range(0, len(row), 2)]
     return [keep for a, b in pairs for keep in ((True, False) if abs(a) >= abs(b) else (False, True))]
@@ -222,6 +229,8 @@ SOLUTIONS = {
     "53.4": lambda a, b: round(float(stats.spearmanr(a, b).statistic), 9),
     "53.5": 28,
     "61.1": 0.85,
+    "61.2": 1,
+    "61.3": of_cells,
 }
 WRONG = {
     "10.1": -0.1,
@@ -255,7 +264,6 @@ WRONG = {
     "43.1": lambda widths, layer: 9 * (3, *widths)[layer] if layer < 5 else (*widths, 10)[layer + 1],  # the price
     "43.2": 409.6,  # with ten classes and one lambda
     "43.3": 0.357,
-    "61.1": 0.84,
 }
 
 
