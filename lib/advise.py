@@ -9,19 +9,23 @@ Speed depends on the processor and the shapes, not on the values, so each layer'
 
 from __future__ import annotations
 
+import argparse
+import importlib
+import importlib.util
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from statistics import median
 
 import pandas as pd
 import torch
-from scipy.stats import binom
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lib import pruners
-from lib.base import BadInput
+from lib.base import BadInput, atomic
 from lib.bench.timing import rounds
 from lib.kernels import two_four
 from lib.kernels.products import csr, csr_linear, int8_linear, padded, quantised
@@ -145,7 +149,11 @@ def surely(dense: Sequence[float], other: Sequence[float]) -> float:
     The bound is an order statistic of the ratios, whatever their distribution; of five rounds or fewer the lowest.
     """
     ratios = sorted(one / two for one, two in zip(dense, other, strict=True))
-    return ratios[max(int(binom.ppf(0.025, len(ratios), 0.5)), 1) - 1]
+    count, below, way, ways = len(ratios), 0, 1, 1  # of 2^count ways to fall below or above the median, so many
+    while 40 * ways < 2**count:  # have as few below: at most 2.5 %
+        way = way * (count - below) // (below + 1)
+        below, ways = below + 1, ways + way
+    return ratios[max(below, 1) - 1]
 
 
 def rule_of_thumb(layer: Prunable, n: int) -> str:
@@ -191,3 +199,83 @@ def _single(layer: Prunable) -> Tensor:
     matrix = layer.matrix()
     experts = layer.weight.shape[layer.layout.axes.index("e")] if "e" in layer.layout.axes else 1
     return matrix[: len(matrix) // experts]
+
+
+def main(words: list[str] | None = None) -> None:
+    """Run the command line: build a model, measure it, and print a row a layer."""
+    parser = argparse.ArgumentParser("python -m lib.advise", description=__doc__.splitlines()[0])
+    parser.add_argument("model", metavar="MODULE:FACTORY", help="a module or a .py file, and what in it builds a model")
+    parser.add_argument("--batch", type=int, default=1, help="examples at once (default: 1)")
+    parser.add_argument("--shape", help="of one example, without the batch axis, such as 3,32,32")
+    parser.add_argument("--select", nargs="+", help="names of layers, or patterns of names (default: all)")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    parser.add_argument("--seconds", type=float, default=0.5, help="of measuring, for each layer (default: 0.5)")
+    parser.add_argument("--csv", type=Path, help="write the whole table, times included, to this file too")
+    asked = parser.parse_args(words)
+    try:
+        shape = None if asked.shape is None else _shape(asked.shape)
+        model = built(asked.model)
+        try:
+            table = advise(model, asked.batch, asked.device, shape, asked.seconds, select=asked.select)
+        except BadInput:
+            raise
+        except Exception as error:  # of the model's own code, on an input of that shape
+            raise BadInput(f"{asked.model} cannot take an input of shape {asked.shape}: {_line(error)}") from error
+        if asked.csv is not None:
+            with atomic(asked.csv) as file:
+                file.write(table.to_csv(index=False).encode())
+    except BadInput as error:
+        print(f"lib.advise: {error}", file=sys.stderr)
+        sys.exit(2)
+    print(table[["layer", "use", "why"]].to_string(index=False, justify="left"))
+
+
+def built(name: str) -> nn.Module:
+    """Build the model that MODULE:FACTORY names: a module or a .py file, and a function, a class or a model in it.
+
+    Raises:
+        BadInput: what is missing, or what the code there raises.
+    """
+    where, colon, factory = name.rpartition(":")
+    if not (colon and where and factory):
+        raise BadInput(f"{name!r}: expected MODULE:FACTORY, such as torchvision.models:resnet18 or net.py:build")
+    try:
+        if where.endswith(".py"):
+            if not Path(where).is_file():
+                raise BadInput(f"{where} is no file")
+            spec = importlib.util.spec_from_file_location(Path(where).stem, where)
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+        else:
+            module = importlib.import_module(where)
+        if not hasattr(module, factory):
+            raise BadInput(f"{where} has no {factory!r}")
+        found = getattr(module, factory)
+        model = found if isinstance(found, nn.Module) else found()
+    except BadInput:
+        raise
+    except Exception as error:  # whatever a stranger's code raises
+        raise BadInput(f"{name} cannot be built: {_line(error)}") from error
+    if not isinstance(model, nn.Module):
+        raise BadInput(f"{name} gives a {type(model).__name__}, expected a torch.nn.Module")
+    return model
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    """The sizes of one example from numbers with commas between them."""
+    try:
+        shape = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        shape = ()
+    if not shape or min(shape) < 1:
+        raise BadInput(f"--shape {text}: expected whole numbers above 0 with commas between them, such as 3,32,32")
+    return shape
+
+
+def _line(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+
+
+if __name__ == "__main__":
+    main()

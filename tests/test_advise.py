@@ -1,12 +1,14 @@
 """Advice before pruning: the right products are measured, and times become the right words. No time is asserted."""
 
+import pandas as pd
 import pytest
 import torch
+from scipy.stats import binom
 from torch import nn
 from torch.nn import functional as F
 
 from lib import pruners
-from lib.advise import COLUMNS, METHODS, advise, measure, surely, verdict
+from lib.advise import COLUMNS, METHODS, advise, main, measure, surely, verdict
 from lib.base import BadInput
 
 
@@ -157,3 +159,65 @@ def test_what_cannot_be_measured_is_refused_in_one_line():
         advise(nn.Linear(2, 2), 1, device="gpu")
     with pytest.raises(BadInput, match="ReLU has no layer with a matrix"):
         advise(nn.ReLU(), 1)
+
+
+NETWORK = """
+import torch
+from scipy.stats import binom
+from torch import nn
+class Small(nn.Module):
+    def __init__(self, outputs=4):
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(3, 8, 3), nn.Linear(8, outputs)
+    def forward(self, images):
+        return self.head(self.conv(images).mean((2, 3)))
+ready = Small(2)
+number = 3
+def broken():
+    raise RuntimeError("no weights here\\nsecond line")
+"""
+
+
+def test_a_model_of_ones_own_is_measured_from_the_shell(tmp_path, monkeypatch, capsys):
+    (tmp_path / "own_network.py").write_text(NETWORK)
+    monkeypatch.chdir(tmp_path)
+    words = ["--shape", "3,8,8", "--batch", "2", "--seconds", "0"]
+    main([f"{tmp_path}/own_network.py:Small", *words, "--csv", "table.csv"])
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in printed] == ["layer", "conv.weight", "head.weight"]
+    assert pd.read_csv("table.csv").n.tolist() == [2 * 36, 2]
+    monkeypatch.syspath_prepend(str(tmp_path))
+    main(["own_network:ready", *words, "--select", "head"])
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["layer", "head.weight"]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["small"], "'small': expected MODULE:FACTORY, such as torchvision.models:resnet18 or net.py:build"),
+        (["nowhere.py:Small"], "nowhere.py is no file"),
+        (["nowhere_at_all:Small"], "nowhere_at_all:Small cannot be built: ModuleNotFoundError: No module named"),
+        (["net.py:Large"], "net.py has no 'Large'"),
+        (["net.py:broken"], "net.py:broken cannot be built: RuntimeError: no weights here"),
+        (["net.py:number"], "net.py:number cannot be built: TypeError: 'int' object is not callable"),
+        (["net.py:Small", "--shape", "3x8x8"], "--shape 3x8x8: expected whole numbers above 0 with commas"),
+        (["net.py:Small", "--shape", "1,8,8"], "net.py:Small cannot take an input of shape 1,8,8: RuntimeError: "),
+        (["net.py:Small"], "conv.weight is a Conv2d, its product depends on the image: give shape="),
+        (["net.py:Small", "--batch", "0"], "batch=0: at least one example is needed"),
+    ],
+)
+def test_bad_input_at_the_shell_is_one_line(words, line, tmp_path, monkeypatch, capsys):
+    (tmp_path / "net.py").write_text(NETWORK)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        main([*words, "--seconds", "0"])
+    assert stop.value.code == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"lib.advise: {line}")
+    assert printed.count("\n") == 1
+
+
+def test_the_bound_is_that_of_the_binomial_distribution():
+    for count in (1, 5, 6, 10, 37, 400, 3000):
+        dense = [float(one) for one in range(1, count + 1)]
+        assert surely(dense, [1.0] * count) == max(int(binom.ppf(0.025, count, 0.5)), 1)
