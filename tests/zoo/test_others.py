@@ -65,18 +65,14 @@ DIFFUSERS = {
 
 def of_timm(name: str) -> tuple[nn.Module, Tensor]:
     timm = pytest.importorskip("timm", reason="timm is not installed", exc_type=ImportError)
-    size = (
-        {}
-        if timm.create_model(name, pretrained=False).default_cfg.get("fixed_input_size") is None
-        else {"img_size": 64}
-    )
+    size = {"img_size": 64} if name.startswith(("vit", "beit", "mixer", "swin")) else {}
     return timm.create_model(name, pretrained=False, num_classes=8, **size), IMAGES
 
 
 def of_transformers(name: str) -> tuple[nn.Module, dict]:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed", exc_type=ImportError)
     configuration, settings, inputs = TRANSFORMERS[name]
-    settings = settings | {"use_cache": False, "return_dict": False}
+    settings = settings | {"use_cache": False}
     return getattr(transformers, name)(getattr(transformers, configuration)(**settings)), inputs
 
 
