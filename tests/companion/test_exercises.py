@@ -255,6 +255,11 @@ SOLUTIONS = {
     "61.1": 0.85,
     "61.2": 1,
     "61.3": of_cells,
+    "62.1": 17_408,
+    "62.2": 56.25,
+    "62.3": lambda row, n, m: not any(sum(map(bool, row[i : i + m])) > n for i in range(0, len(row), m)),
+    "62.4": lambda values, bitmap: [values[sum(bitmap[:i])] if bit else 0.0 for i, bit in enumerate(bitmap)],
+    "62.5": 48.0,
 }
 WRONG = {
     "10.1": -0.1,
