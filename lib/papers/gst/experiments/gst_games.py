@@ -11,8 +11,8 @@ game of Atari's stands in for it, and the quick scale has a game of the project'
 compressed; the last layer are both heads.
 
 `return` is the mean score of the latest games of the training, which is what reference 33 draws, and, at each chance to
-prune, the reward. `compression_ratio` is equation 3 averaged over the updates so far; beside it equation 2 (`ideal_ratio`), and
-equation 3 with a bitmap on coefficients (`coefficient_ratio`). `share` is P_comp / P_total.
+prune, the reward. `compression_ratio` is equation 3 averaged over the updates so far; beside it equation 2
+(`ideal_ratio`), and equation 3 with a bitmap on coefficients (`coefficient_ratio`). `share` is P_comp / P_total.
 """
 
 from __future__ import annotations
