@@ -51,9 +51,7 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--results", type=Path, default=base.RESULTS, help="where results go (default: results/)")
     asked = parser.parse_args(words)
     try:
-        os.environ.update(
-            portable.SETTINGS | QUIET
-        )  # what is trained live is what the quick sweeps trained
+        os.environ.update(portable.SETTINGS | QUIET)  # what is trained live is what the quick sweeps trained
         if asked.all == bool(asked.names):
             raise BadInput("name one notebook or more, or say --all")
         base.refuse_twice(names=asked.names)
