@@ -30,9 +30,6 @@ from lib.base import BadInput
 from lib.companion import portable, warm
 from lib.companion.results import write_text
 
-# NumPy's and SciPy's linear algebra (torch's threads are set in the notebooks): rounding that does not depend on how
-# many cores there are, and two notebooks side by side do not wait for each other's threads.
-ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 # The kernel's debugger would warn that it cannot see into Python's own frozen modules.
 QUIET = {"PYDEVD_DISABLE_FILE_VALIDATION": "1"}
 # What differs from one execution to the next and tells a reader nothing.
@@ -54,9 +51,7 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--results", type=Path, default=base.RESULTS, help="where results go (default: results/)")
     asked = parser.parse_args(words)
     try:
-        os.environ.update(
-            portable.SETTINGS | ONE_THREAD | QUIET
-        )  # what is trained live is what the quick sweeps trained
+        os.environ.update(portable.SETTINGS | QUIET)  # what is trained live is what the quick sweeps trained
         if asked.all == bool(asked.names):
             raise BadInput("name one notebook or more, or say --all")
         base.refuse_twice(names=asked.names)
