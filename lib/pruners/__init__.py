@@ -13,15 +13,18 @@ Any score goes with any pattern, and a schedule says when and how much; all thre
 
 from lib.pruners.layers import LayerRule, Prunable, Scores, eligible, layer_rule, prunable
 from lib.pruners.masks import attach, attached, detach, empty_layers, report, sparsity, sparsity_per_run
+from lib.pruners.one_shot import Magnitude, SparseGPT, Wanda, one_shot, wanda
 from lib.pruners.patterns import n_of_m, two_four, unstructured
 from lib.pruners.pruner import Holder, Pruner
 from lib.pruners.registry import PATTERNS, SCHEDULES, SCORES, find, register
 from lib.pruners.schedules import Gradual, Iterative, Once, RewardAware, Schedule
 from lib.pruners.scores import grasp, magnitude, random, shuffled, snip, snip_shuffled
 from lib.pruners.sparse import sparse
+from lib.pruners.straight_through import DECAY, flip_rate, learn, settle
 from lib.pruners.transposable import eligible_both_ways, transposable
 
 __all__ = [
+    "DECAY",
     "PATTERNS",
     "SCHEDULES",
     "SCORES",
@@ -29,12 +32,15 @@ __all__ = [
     "Holder",
     "Iterative",
     "LayerRule",
+    "Magnitude",
     "Once",
     "Prunable",
     "Pruner",
     "RewardAware",
     "Schedule",
     "Scores",
+    "SparseGPT",
+    "Wanda",
     "attach",
     "attached",
     "detach",
@@ -42,14 +48,18 @@ __all__ = [
     "eligible_both_ways",
     "empty_layers",
     "find",
+    "flip_rate",
     "grasp",
     "layer_rule",
+    "learn",
     "magnitude",
     "n_of_m",
+    "one_shot",
     "prunable",
     "random",
     "register",
     "report",
+    "settle",
     "shuffled",
     "snip",
     "snip_shuffled",
@@ -59,4 +69,5 @@ __all__ = [
     "transposable",
     "two_four",
     "unstructured",
+    "wanda",
 ]

@@ -17,7 +17,7 @@ from lib.base import BadInput
 from lib.pruners.layers import Scores, as_matrix, eligible, from_matrix
 from lib.pruners.scores import magnitude
 
-SCOPES = ("layer", "network", "global")
+SCOPES = ("row", "layer", "network", "global")
 
 
 def unstructured(
@@ -35,7 +35,8 @@ def unstructured(
     Args:
         scores: {parameter name: tensor}; `Scores` also know each parameter's network.
         sparsity: share to remove, in [0, 1); of a stack one number, or one a run.
-        scope: what is ranked together: each "layer" (weight tensor) by itself, all of one "network", or "global".
+        scope: what is ranked together: each "row" (the weights of one output) or "layer" (weight tensor) by itself, all
+            of one "network", or "global".
         floor: share of its weights, rounded up, that each layer keeps whatever its rank; others go in their place.
         within: {parameter name: mask}; what these have removed goes first. Names that it lacks have lost nothing yet.
 
@@ -47,6 +48,8 @@ def unstructured(
     if not 0 <= floor <= 1:
         raise BadInput(f"floor={floor} is not in [0, 1]")
     shares = per_run(sparsity, scores)
+    if scope == "row":
+        return _row_by_row(scores, shares, floor, within)
     scores = _remaining(scores, within)
     masks: dict[str, Tensor] = {}
     for names in _pools(scores, scope):
@@ -123,6 +126,20 @@ def _remaining(scores: Mapping[str, Tensor], within: Mapping[str, Tensor] | None
             raise BadInput(f"within: mask {name!r} has shape {list(mask.shape)}, its scores {list(score.shape)}")
         left[name] = score if mask is None else score.masked_fill(~mask, -torch.inf)
     return Scores(left, scores.layers) if isinstance(scores, Scores) else left
+
+
+def _row_by_row(
+    scores: Mapping[str, Tensor], shares: Sequence[float], floor: float, within: Mapping[str, Tensor] | None
+) -> dict[str, Tensor]:
+    """`unstructured` with each row as a run of its own."""
+    masks = {}
+    for name, score in scores.items():
+        rows = score.shape[: 2 if score.dim() == 3 else 1].numel()
+        stack = {name: score.reshape(rows, 1, -1)}
+        kept = None if within is None or name not in within else {name: within[name].reshape(rows, 1, -1)}
+        each = [share for share in shares for _ in range(rows // len(shares))]
+        masks[name] = unstructured(stack, each, "layer", floor, kept)[name].reshape(score.shape)
+    return masks
 
 
 def _pools(scores: Mapping[str, Tensor], scope: str) -> list[list[str]]:

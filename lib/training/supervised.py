@@ -73,6 +73,7 @@ def train(
     save_seconds: float = 20.0,
     advance: Callable[[], None] = lambda: None,
     progress: bool = False,
+    measure: Callable[[nn.Module], float] | None = None,
 ) -> list[dict]:
     """Train the model in place and say after each epoch how it does on the test data; it is left in evaluation mode.
 
@@ -88,9 +89,11 @@ def train(
         save_seconds: save at most this often; the last epoch always is saved, and so is one at which `advance` raises.
         advance: called after each epoch; may raise to stop.
         progress: show a progress bar of epochs.
+        measure: what else is asked of the model after each epoch, such as how much its masks changed.
 
     Returns:
-        One row an epoch: epoch (from 1), loss (mean over the epoch's training examples), accuracy (test, percent).
+        One row an epoch: epoch (from 1), loss (mean over the epoch's training examples), accuracy (test, percent), and
+        with `measure` what it found, as measured.
     """
     examples.check(settings.augment)
     model.to(examples.mean.device)
@@ -114,6 +117,8 @@ def train(
         if not math.isfinite(loss):
             raise FloatingPointError(f"the loss is {loss} in epoch {epoch + 1}: training diverged; lower the rate")
         rows.append({"epoch": epoch + 1, "loss": loss, "accuracy": accuracy(model, examples, settings.precision)})
+        if measure is not None:
+            rows[-1]["measured"] = measure(model)
         keeper.advance(rows, advance, last=epoch + 1 == settings.epochs)
     model.eval()
     return rows
