@@ -1,12 +1,16 @@
 """How to time rivals fairly on a machine that is not quiet: in turn, many times, and compare medians.
 
-Beside it the two calls that most are compared by: a training step and a forward pass of an ordinary network.
+Beside it how much memory a call takes, and the two calls that most are compared by: a training step and a forward pass
+of an ordinary network.
 """
 
 from __future__ import annotations
 
+import gc
+import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 
 import torch
@@ -41,6 +45,19 @@ def in_turn(
     return {name: median(values) for name, values in times.items()}
 
 
+def peak_bytes(call: Callable[[], object]) -> int:
+    """How much more memory than before the process holds at most while a call runs (Linux, a processor's memory).
+
+    The kernel keeps the largest size of a process ("VmHWM") and forgets it when asked to. What freed memory the process
+    holds already is not seen, so a call must be large beside that.
+    """
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")
+    before = _status("VmRSS")
+    call()
+    return _status("VmHWM") - before
+
+
 def dense_step(
     model: nn.Module,
     inputs: Tensor,
@@ -66,6 +83,11 @@ def inference(model: nn.Module, inputs: Tensor) -> Callable[[], Tensor]:
             return model(inputs)
 
     return call
+
+
+def _status(line: str) -> int:
+    """A line of the kernel's status of this process, from kB in bytes."""
+    return int(re.search(rf"{line}:\s+(\d+)", Path("/proc/self/status").read_text())[1]) * 1024
 
 
 def _wait() -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lib.base import BadInput
+from lib.kernels.selection import all_but_lowest
 from lib.pruners.layers import Scores, as_matrix, eligible, from_matrix
 from lib.pruners.scores import magnitude
 
@@ -53,16 +54,16 @@ def unstructured(
     scores = _remaining(scores, within)
     masks: dict[str, Tensor] = {}
     for names in _pools(scores, scope):
-        pool = torch.cat([_protected(scores[name].reshape(len(shares), -1), floor) for name in names], dim=1)
-        size = pool.shape[1]
-        removed = torch.tensor([[round(share * size)] for share in shares], device=pool.device)
-        if floor and (short := ((pool < torch.inf).sum(1, keepdim=True) < removed).any(1)).any():
-            share = shares[int(short.nonzero()[0])]
-            raise BadInput(f"floor={floor} keeps more of {', '.join(names)} than sparsity={share} leaves")
-        stays = torch.arange(size, device=pool.device) >= removed
-        kept = torch.zeros_like(pool, dtype=torch.bool).scatter_(1, pool.argsort(dim=1, stable=True), stays)
-        parts = kept.split([scores[name].numel() // len(shares) for name in names], dim=1)
-        masks |= {name: part.reshape(scores[name].shape) for name, part in zip(names, parts, strict=True)}
+        parts = [scores[name].reshape(len(shares), -1) for name in names]
+        size = sum(part.shape[1] for part in parts)
+        removed = [round(share * size) for share in shares]
+        if floor:
+            parts = [_protected(part, floor) for part in parts]
+            free = sum((part < torch.inf).sum(1) for part in parts).tolist()
+            if short := [share for share, count, most in zip(shares, removed, free, strict=True) if count > most]:
+                raise BadInput(f"floor={floor} keeps more of {', '.join(names)} than sparsity={short[0]} leaves")
+        kept = all_but_lowest(parts, removed)
+        masks |= {name: part.reshape(scores[name].shape) for name, part in zip(names, kept, strict=True)}
     return {name: masks[name] for name in scores}
 
 
@@ -168,7 +169,8 @@ def _protected(scores: Tensor, floor: float) -> Tensor:
     """Scores [run, weights] of a layer, the highest of each run raised to infinity so that this share is kept."""
     count = scores.shape[1]
     least = math.ceil(round(floor * count, 9))  # rounded: 0.1 * 30 is a little more than 3
-    return scores.scatter(1, scores.argsort(dim=1, stable=True)[:, count - least :], torch.inf)
+    (highest,) = all_but_lowest([scores], [count - least] * len(scores))
+    return scores.masked_fill(highest, torch.inf)
 
 
 def check(scores: Mapping[str, Tensor]) -> int | None:

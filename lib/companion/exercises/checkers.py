@@ -21,11 +21,13 @@ class Exercise:
         judge: takes an answer and returns a hint, or None when the answer is right.
         second: a further hint, for whoever asks with `hint`.
         learned: a sentence worth knowing, told to whoever was right.
+        wrong: typical wrong answers, each with the reason why it is wrong.
     """
 
     judge: Callable[[object], str | None]
     second: str = ""
     learned: str = ""
+    wrong: tuple[tuple[object, str], ...] = ()
 
     def __call__(self, answer: object) -> str | None:
         return self.judge(answer)
@@ -54,7 +56,7 @@ def number(
             return None
         return next((why for other, why in (wrong or {}).items() if _close(answer, other, tolerance)), hint)
 
-    return Exercise(judge, second, learned)
+    return Exercise(judge, second, learned, tuple((wrong or {}).items()))
 
 
 def function(
@@ -85,7 +87,7 @@ def function(
                 return why
         return f"{hint} It differs on the input {', '.join(map(str, differs[0]))}."
 
-    return Exercise(judge, second, learned)
+    return Exercise(judge, second, learned, tuple(wrong))
 
 
 def checking(exercises: Mapping[str, Checker]) -> Callable[[str, object], None]:
