@@ -55,6 +55,7 @@ PRUNERS = {
 }
 NETWORKS = {
     "moons_mlp": "MLP",
+    "digits_mlp": "MLP",
     "lenet5": "LeNet-5",
     "small_lenet": "small LeNet",
     "alexnet": "AlexNet",
@@ -79,6 +80,8 @@ NETWORKS = {
     "small_squeezenet": "small SqueezeNet",
     "shufflenet_v2": "ShuffleNet v2",
     "small_shufflenet_v2": "small ShuffleNet v2",
+    "decoder": "decoder",
+    "small_decoder": "small decoder",
 }
 DATA = {
     "digits": "8 x 8 digits",
@@ -87,6 +90,8 @@ DATA = {
     "cifar10": "CIFAR-10",
     "cifar100": "CIFAR-100",
     "imagenet": "ImageNet",
+    "grammar": "a made text",
+    "tinyshakespeare": "tiny Shakespeare",
 }
 VERDICT_COLOURS = {
     REPRODUCED: GREEN, PARTLY: SKY, UNDECIDED: YELLOW, DIFFERS: RED, MOOT: GREY, NOT_RUN: "#D9D9D9",

@@ -13,7 +13,7 @@ Any score goes with any pattern, and a schedule says when and how much; all thre
 
 from lib.pruners.layers import LayerRule, Prunable, Scores, eligible, layer_rule, prunable
 from lib.pruners.masks import attach, attached, detach, empty_layers, report, sparsity, sparsity_per_run
-from lib.pruners.one_shot import Magnitude, SparseGPT, Wanda, one_shot, wanda
+from lib.pruners.one_shot import SparseGPT, Wanda, one_shot, wanda
 from lib.pruners.patterns import n_of_m, two_four, unstructured
 from lib.pruners.pruner import Holder, Pruner
 from lib.pruners.registry import PATTERNS, SCHEDULES, SCORES, find, register
@@ -32,7 +32,6 @@ __all__ = [
     "Holder",
     "Iterative",
     "LayerRule",
-    "Magnitude",
     "Once",
     "Prunable",
     "Pruner",

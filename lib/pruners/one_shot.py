@@ -36,27 +36,12 @@ class Solver(Protocol):
 
 
 @dataclass(frozen=True)
-class Magnitude:
-    """Removes the smallest weights and moves none: the rival of the two others, blind to the inputs.
-
-    Attributes:
-        pattern: from {name: scores} to masks, such as `partial(n_of_m, n=2, m=4)`.
-    """
-
-    pattern: Pattern
-
-    def __call__(self, weight: Tensor, moments: Tensor) -> tuple[Tensor, Tensor]:
-        mask = self.pattern({"weight": weight.abs()})["weight"]
-        return weight * mask, mask
-
-
-@dataclass(frozen=True)
 class Wanda:
     """Removes the weights of the smallest |W_ij| ||X_j|| and moves none (Sun et al. 2023).
 
     Attributes:
-        pattern: such as `partial(n_of_m, n=2, m=4)`; without a pattern weights are ranked within their row, as in the
-            paper: `partial(unstructured, sparsity=0.5, scope="row")`.
+        pattern: from {name: scores} to masks, such as `partial(n_of_m, n=2, m=4)`; for unstructured sparsity weights
+            are ranked within their row, as in the paper: `partial(unstructured, sparsity=0.5, scope="row")`.
     """
 
     pattern: Pattern
@@ -95,7 +80,7 @@ class SparseGPT:
             raise BadInput(f"SparseGPT: {given}: expected columns of 1 or more, and a share of 0 or more")
 
     def __call__(self, weight: Tensor, moments: Tensor) -> tuple[Tensor, Tensor]:
-        work = weight.double()
+        work = weight.to(torch.float64, copy=True)
         factor = inverse_factor(moments, self.dampening)
         work[:, moments.diagonal() == 0] = 0  # inputs that are never there need no weights
         mask = torch.ones_like(work, dtype=torch.bool)
@@ -147,7 +132,7 @@ def one_shot(
 
     Args:
         batches: inputs to calibrate on: tensors, tuples of arguments or dictionaries of keyword arguments.
-        solver: `Wanda`, `SparseGPT`, `Magnitude`, or one like them.
+        solver: `Wanda`, `SparseGPT`, or one like them.
         only: names of the weights to prune; None: the `eligible` ones.
 
     Returns:

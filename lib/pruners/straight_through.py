@@ -29,7 +29,7 @@ DECAY = 2e-4  # the paper's lambda_W, for SGD
 
 
 class _Refined(torch.autograd.Function):
-    """mask * weight, whose gradient is that of the product for every weight, and decay * weight more for masked ones."""
+    """mask * weight; all weights get the gradient of the product, and masked ones decay * weight beside it."""
 
     @staticmethod
     def forward(context, weight: Tensor, mask: Tensor, decay: float) -> Tensor:
@@ -110,10 +110,10 @@ def learning(model: nn.Module) -> dict[str, StraightThrough]:
     """The layers whose masks follow their weights, {parameter name: its parametrization}."""
     found = {}
     for layer in prunable(model):
-        if parametrize.is_parametrized(layer.module, "weight"):
-            found |= {
-                layer.name: one for one in layer.module.parametrizations.weight if isinstance(one, StraightThrough)
-            }
+        chain = layer.module.parametrizations.weight if parametrize.is_parametrized(layer.module, "weight") else ()
+        for one in chain:
+            if isinstance(one, StraightThrough):
+                found[layer.name] = one
     return found
 
 

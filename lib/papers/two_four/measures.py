@@ -190,3 +190,33 @@ def fewer_labels(runs: pd.DataFrame, variant: str, against: str) -> Values:
     """Subtract `points` with all labels from those with the fewest: below 0 where few labels cost the variant more."""
     few, everything = (points(runs, variant, against, labels) for labels in ("fewest", "all"))
     return {cell: {seed: few[cell][seed] - value for seed, value in of.items()} for cell, of in everything.items()}
+
+
+def one_shot(runs: pd.DataFrame, one: pairs.Kind, other: pairs.Kind, column: str = "bits") -> Values:
+    """Subtract one way to prune in one shot from another, seed by seed.
+
+    Args:
+        runs: of `two_four_one_shot`.
+        one, other: {column: value} that name them, such as {"method": "wanda", "pattern": "2:4", "order": "permuted"}.
+        column: what is compared: bits (below 0: the first loses less) or accuracy (percent).
+    """
+    both = pairs.paired(runs, INDEX, one, other, column)
+    return cells(both.one - both.other)
+
+
+def int8_after(runs: pd.DataFrame, method: str, pattern: str, order: str = "as trained") -> Values:
+    """Subtract the accuracy before INT8 from that after it, of networks pruned in one shot, seed by seed."""
+    found = pairs.chosen(runs, {"method": method, "pattern": pattern, "order": order}).set_index(INDEX)
+    return cells(found.int8_accuracy - found.accuracy)
+
+
+def different_masks(runs: pd.DataFrame) -> Values:
+    """Count the different sets of masks that repeated pruning gave, the most of all ways; 1: always the same."""
+    return cells(runs.groupby(INDEX).masks.max())
+
+
+def settling(runs: pd.DataFrame, variant: str) -> Values:
+    """Divide the share of the masks' entries that flipped a step in the last epoch by that of the first, by seed."""
+    pairs.refuse_absent(runs, "variant", variant)
+    mine = runs[runs.variant == variant].sort_values("epoch").groupby(INDEX).flips
+    return cells(mine.last() / mine.first())

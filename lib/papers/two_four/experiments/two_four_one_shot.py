@@ -9,9 +9,9 @@ A network is trained once; every row is a pruned copy of it:
                 Alistarh 2023)
 
 in the patterns 2:4, 4:8 and 50 % (unstructured: Wanda within each row, the others within a layer, SparseGPT within 128
-of its columns), for N:M also after a permutation of channels (`order`) that lets 2:4 keep more of the magnitude; what is
-2:4 is 4:8 as well. The permutation changes nothing in unstructured masks. All see the same calibration data, a few
-training examples, and so does INT8.
+of its columns), for N:M also after a permutation of channels (`order`) that lets 2:4 keep more of the magnitude, which
+can only help 4:8 too: what is 2:4 is also 4:8. Unstructured masks by score alone do not depend on the order. All see
+the same calibration data, a few training examples, and so does INT8.
 
 `bits` are the cross-entropy on the test data, in bits an example or a character; `accuracy` the share that is right, in
 percent (of characters: foreseen). `masks` counts how many different sets of masks so many repetitions gave.
@@ -36,6 +36,7 @@ from lib.companion.sweep.jobs import Job
 from lib.data import text, vision
 from lib.models import resnet, transformer
 from lib.models.transformer import LEFT_DENSE
+from lib.papers.two_four.experiments.variants import masked_copy
 from lib.pruners.permutation import anneal, permute
 from lib.training import calibration
 from lib.training.examples import Examples
@@ -129,25 +130,25 @@ def run(configuration: dict, job: Job) -> list[dict]:
     rows = [_row(configuration, trained, trained.model, ("dense", "none", "as trained"), 1)]
     for method, pattern, order in kinds():
         times = configuration["repeats"] if order == "as trained" else 1
-        prune = partial(pruners.one_shot, networks[order], trained.calibration, solver(method, pattern), trained.names)
-        found = [prune() for _ in range(times)]
+        found = [pruned(networks[order], method, pattern, trained) for _ in range(times)]
         different = len({digest(pruners.attached(model)) for model in found})
         rows.append(_row(configuration, trained, found[0], (method, pattern, order), different))
         job.advance(f"{method} {pattern} {order}")
     return rows
 
 
-def solver(method: str, pattern: str) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Build what prunes a layer by one of METHODS in one of PATTERNS."""
+def pruned(model: nn.Module, method: str, pattern: str, trained: Trained) -> nn.Module:
+    """Prune a copy of the network by one of METHODS in one of PATTERNS."""
     n_of_m = PATTERNS[pattern]
     if n_of_m:
         chosen, width = partial(pruners.n_of_m, n=n_of_m[0], m=n_of_m[1]), n_of_m[1]
     else:
         scope = "row" if method == "wanda" else "layer"
         chosen, width = partial(pruners.unstructured, sparsity=0.5, scope=scope), COLUMNS_AT_A_TIME
-    if method == "sparsegpt":
-        return pruners.SparseGPT(chosen, width)
-    return {"magnitude": pruners.Magnitude, "wanda": pruners.Wanda}[method](chosen)
+    if method == "magnitude":
+        return masked_copy(model, chosen(pruners.magnitude(model).only(trained.names)))
+    solver = pruners.Wanda(chosen) if method == "wanda" else pruners.SparseGPT(chosen, width)
+    return pruners.one_shot(model, trained.calibration, solver, trained.names)
 
 
 def digest(masks: dict[str, Tensor]) -> str:
