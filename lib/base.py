@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from numbers import Integral
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, BinaryIO, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -156,6 +157,17 @@ def refuse_unknown(task: Any, **known: Collection[str]) -> None:
     for field, names in known.items():
         if (value := getattr(task, field)) not in names:
             raise BadInput(f"{field} {value!r}: known are {', '.join(names)}")
+
+
+def refuse_uncounted(least: int = 1, **counts: Any) -> None:
+    """Refuse what is no whole number of something, or fewer than the least: `refuse_uncounted(every=self.every)`.
+
+    Raises:
+        BadInput: the name, the value and what is expected.
+    """
+    for name, value in counts.items():
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+            raise BadInput(f"{name}={value!r}: expected a whole number, at least {least}")
 
 
 def refuse_twice(**lists: Sequence) -> None:

@@ -12,7 +12,6 @@ import math
 
 import numpy as np
 import torch
-from scipy.special import xlogy
 from torch import Tensor
 
 from lib.base import BadInput
@@ -140,16 +139,16 @@ def divergences(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     i = np.flatnonzero(counts) + 1
     i = i[i >= LEVELS]
-    running = [np.concatenate([[0], np.cumsum(terms)]) for terms in (counts, counts > 0, xlogy(counts, counts))]
+    running = [np.concatenate([[0], np.cumsum(terms)]) for terms in (counts, counts > 0, _xlogy(counts, counts))]
     total, filled, information = running
     edges = -(-i[:, None] * np.arange(LEVELS + 1) // LEVELS)  # the first bin of each level, rounded up
     level, bins = np.diff(total[edges]), np.diff(filled[edges])
     beyond = total[-1] - total[i]
     last = counts[i - 1] + beyond
-    own = information[i - 1] + xlogy(last, last)  # sum of P ln P, before P is divided by its total
+    own = information[i - 1] + _xlogy(last, last)  # sum of P ln P, before P is divided by its total
     level_of_p = level.copy()
     level_of_p[:, -1] += beyond
-    cross = xlogy(level_of_p, level / np.maximum(bins, 1)).sum(1)  # sum of P ln Q, likewise
+    cross = _xlogy(level_of_p, level / np.maximum(bins, 1)).sum(1)  # sum of P ln Q, likewise
     return i, ((own - cross) / total[-1] - np.log(total[-1] / total[i])).round(12)
 
 
@@ -160,6 +159,11 @@ def percentile_threshold(histogram: Histogram, percent: float = 99.99) -> float:
     running = histogram.counts.cumsum()
     kept = int(np.searchsorted(running, percent / 100 * running[-1])) + 1
     return min(kept * histogram.width, histogram.max)
+
+
+def _xlogy(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """x ln y in float64, 0 where x is 0."""
+    return torch.special.xlogy(torch.from_numpy(x).double(), torch.from_numpy(y).double()).numpy()
 
 
 def _width(largest: float) -> float:

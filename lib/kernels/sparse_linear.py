@@ -31,8 +31,9 @@ class SparseLinear(nn.Module):
         super().__init__()
         kept = weight != 0 if mask is None else mask
         fits = weight.dim() == 2 and kept.shape == weight.shape and kept.dtype == torch.bool
-        if not fits or weight.dtype not in (torch.float32, torch.float64) or not bool(kept.any()):
-            found = f"{list(weight.shape)} of {weight.dtype}" + (", nothing of it is left" if fits else "")
+        known = weight.dtype in (torch.float32, torch.float64)
+        if not fits or not known or not bool(kept.any()):
+            found = f"{list(weight.shape)} of {weight.dtype}" + (", nothing of it is left" if fits and known else "")
             raise BadInput(f"SparseLinear needs a matrix of float32 or float64 and a mask like it, this is {found}")
         self.shape = tuple(weight.shape)
         for name, ones in (("by_output", kept.float()), ("by_input", kept.t().float())):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 import torch
@@ -52,10 +52,14 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
         if name not in layers:
             raise BadInput(f"mask {name!r}: the model's prunable parameters are {', '.join(layers)}")
         expected = tuple(layers[name].weight.shape)
-        if mask.dtype != torch.bool:
-            raise BadInput(f"mask {name!r} is {mask.dtype}, expected torch.bool (True = kept)")
+        if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+            found = getattr(mask, "dtype", type(mask).__name__)
+            raise BadInput(f"mask {name!r} is {found}, expected torch.bool (True = kept)")
         if tuple(mask.shape) != expected:
             raise BadInput(f"mask {name!r} has shape {tuple(mask.shape)}, its parameter {expected}")
+        if mask.is_meta and not layers[name].weight.is_meta:
+            raise BadInput(f"mask {name!r} is on the meta device, where it has no values")
+        original(layers[name])  # refuses a weight that is no parameter
         if not beneath(layers[name]):
             continue
         numbers = mask.float()
@@ -86,6 +90,8 @@ def detach(model: nn.Module) -> None:
             shared = type(layer.module)
             layer.module.__class__ = type(shared.__name__, shared.__bases__, dict(vars(shared)))
             parametrize.remove_parametrizations(layer.module, "weight", leave_parametrized=True)
+            with torch.no_grad():
+                layer.module.weight.add_(0.0)  # a mask makes -0.0 of a negative weight, this 0.0 of that
 
 
 def _chain(layer: Prunable) -> list[nn.Module]:
@@ -121,9 +127,16 @@ def original(layer: Prunable) -> nn.Parameter:
     """The trained parameter behind a layer's weight, whether a mask is attached or not; of groups the coefficients.
 
     Raises:
-        BadInput: the layer has a parametrization that cannot be inverted.
+        BadInput: the layer has a parametrization that cannot be inverted, or a weight that is computed by a hook.
     """
-    return layer.module.parametrizations.weight.original if _chain(layer) else layer.module.weight
+    if _chain(layer):
+        return layer.module.parametrizations.weight.original
+    if "weight" not in layer.module._parameters:
+        raise BadInput(
+            f"{layer.name} is no parameter: torch.nn.utils' older weight_norm, spectral_norm or prune computes it by a "
+            "hook; remove that before pruning"
+        )
+    return layer.module.weight
 
 
 def original_of(layer: Prunable, weight: Tensor) -> Tensor:
@@ -156,9 +169,21 @@ def spread(layer: Prunable, values: Tensor) -> Tensor:
 
 def sparsity(model: nn.Module) -> float:
     """The share of zeros among the prunable weights: the project's one definition of sparsity."""
-    weights = [layer.weight for layer in prunable(model)]
+    weights = numbers(prunable(model)).values()
     zeros = sum(int((weight == 0).sum()) for weight in weights)
     return zeros / sum(weight.numel() for weight in weights)
+
+
+def numbers(layers: Sequence[Prunable]) -> dict[str, Tensor]:
+    """The weights that layers compute with, by their parameters' names.
+
+    Raises:
+        BadInput: one on the meta device, where there is a shape and nothing in it.
+    """
+    weights = {layer.name: layer.weight for layer in layers}
+    if empty := [name for name, weight in weights.items() if weight.is_meta]:
+        raise BadInput(f"{empty[0]} is on the meta device, where it has no values: load the model first")
+    return weights
 
 
 def sparsity_per_run(model: nn.Module) -> list[float]:
@@ -177,7 +202,7 @@ def report(model: nn.Module) -> pd.DataFrame:
     """One row a layer, then the total: `layer, shape, weights, kept, sparsity`; of a stack so for each `run`."""
     layers = prunable(model)
     runs = stacked_runs(layers)
-    weights = {layer.name: layer.weight for layer in layers}
+    weights = numbers(layers)
     if runs is None:
         return _counts(weights)
     tables = [_counts({name: weight[run] for name, weight in weights.items()}) for run in range(runs)]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from numbers import Real
+from numbers import Integral, Real
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -88,8 +89,8 @@ def n_of_m(
         BadInput: a layer whose inner dimension m does not divide. `layer_rule` names the layers that fit. Another
             sparsity than the pattern's.
     """
-    if not 0 < n < m:
-        raise BadInput(f"n_of_m({n}, {m}): n must be at least 1 and smaller than m")
+    if not (isinstance(n, Integral) and isinstance(m, Integral) and 0 < n < m):
+        raise BadInput(f"n_of_m({n}, {m}): n must be at least 1 and smaller than m, both whole numbers")
     if sparsity is not None and sparsity != 1 - n / m:
         raise BadInput(f"sparsity={sparsity}: {n} of {m} leaves {n / m:g}, so its sparsity is {1 - n / m:g}")
     check(scores)
@@ -156,6 +157,8 @@ def _pools(scores: Mapping[str, Tensor], scope: str) -> list[list[str]]:
 def per_run(sparsity: float | Sequence[float], scores: Mapping[str, Tensor]) -> list[float]:
     """The sparsity of each run; of one network as of a stack of one."""
     runs = check(scores)
+    if sparsity is None or isinstance(sparsity, str):
+        raise BadInput(f"sparsity={sparsity!r} is no number in [0, 1)")
     shares = [sparsity] * (runs or 1) if isinstance(sparsity, Real) else list(sparsity)
     if len(shares) != (runs or 1):
         raise BadInput(f"{len(shares)} sparsities for {runs or 1} runs: give one number, or one a run")
@@ -173,11 +176,19 @@ def _protected(scores: Tensor, floor: float) -> Tensor:
     return scores.masked_fill(highest, torch.inf)
 
 
+def _described(value: Any) -> str:
+    if not isinstance(value, Tensor):
+        return f"{value!r:.40}"
+    return f"{list(value.shape)} of {value.dtype}" + (" on the meta device, without numbers" * value.is_meta)
+
+
 def check(scores: Mapping[str, Tensor]) -> int | None:
     """How many runs the scores are of; None: of one network."""
     if not scores:
         raise BadInput("no scores: at least one parameter is needed")
     for name, score in scores.items():
+        if not isinstance(score, Tensor) or score.is_complex() or score.is_meta or not score.numel():
+            raise BadInput(f"{name}: scores must be a tensor of real numbers, these are {_described(score)}")
         if score.dim() not in (2, 3, 4):
             raise BadInput(f"{name}: scores of a Linear have 2 axes and of a Conv2d 4, these have {score.dim()}")
         if not bool(torch.isfinite(score).all()):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Protocol
 
-from lib.base import BadInput
+from lib.base import BadInput, refuse_uncounted
 
 REFERENCES = ("record", "every_step", "pruning")
 
@@ -20,8 +21,8 @@ class Schedule(Protocol):
 
 
 def _check_sparsity(name: str, value: float) -> None:
-    if not 0 <= value < 1:
-        raise BadInput(f"{name}={value} is not in [0, 1)")
+    if not isinstance(value, Real) or not 0 <= value < 1:
+        raise BadInput(f"{name}={value!r} is not in [0, 1)")
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Once:
 
     def __post_init__(self):
         _check_sparsity("sparsity", self.sparsity)
+        refuse_uncounted(0, at=self.at)
 
     def target(self, step: int, reward: float | None = None) -> float:
         """Share of weights to have removed at this step."""
@@ -55,8 +57,7 @@ class Iterative:
 
     def __post_init__(self):
         _check_sparsity("sparsity", self.sparsity)
-        if self.rounds < 1:
-            raise BadInput(f"rounds={self.rounds} must be at least 1")
+        refuse_uncounted(rounds=self.rounds)
 
     def target(self, step: int, reward: float | None = None) -> float:
         """Share of weights to have removed at this step, which is the round, counted from 0."""
@@ -89,8 +90,8 @@ class Gradual:
         _check_sparsity("initial", self.initial)
         if self.initial > self.final:
             raise BadInput(f"initial={self.initial} is above final={self.final}: sparsity can only grow")
-        if self.every < 1 or self.times < 1:
-            raise BadInput(f"Gradual(every={self.every}, times={self.times}): both must be at least 1")
+        refuse_uncounted(every=self.every, times=self.times)
+        refuse_uncounted(0, start=self.start)
 
     def target(self, step: int, reward: float | None = None) -> float:
         """Share of weights to have removed at this step; between two prunings it stays what it was."""
@@ -136,8 +137,8 @@ class RewardAware:
         _check_sparsity("limit", self.limit)
         if not 0 < self.increase < 1:
             raise BadInput(f"increase={self.increase} must lie in (0, 1): the share that goes at a time")
-        if self.every < 1 or self.start < 0:
-            raise BadInput(f"RewardAware(every={self.every}, start={self.start}): at least 1 and not negative")
+        refuse_uncounted(every=self.every)
+        refuse_uncounted(0, start=self.start)
         if self.reference not in REFERENCES:
             raise BadInput(f"reference={self.reference!r}: known are {', '.join(REFERENCES)}")
         if math.isnan(self.initial_reward):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from numbers import Integral
 
 import torch
@@ -65,7 +66,10 @@ def snip_shuffled(model: nn.Module, loss: Loss | Sequence[Loss], seed: int | Seq
 
 def _seeds(seed: int | Sequence[int], runs: int | None) -> list[int]:
     """One seed a run, of a single network one."""
-    seeds = [seed] if isinstance(seed, Integral) else list(seed)
+    try:
+        seeds = [seed] if isinstance(seed, Integral) else [int(one) for one in seed]
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"seed={seed!r}: expected a whole number, or one for each run of a stack") from error
     if len(seeds) != (runs or 1):
         raise BadInput(f"{len(seeds)} seeds for {runs or 1} runs: give each run its own")
     return seeds
@@ -80,10 +84,15 @@ def snip(model: nn.Module, loss: Loss | Sequence[Loss]) -> Scores:
     Args:
         model: what is scored; a loss may use other networks too, which are then held as they are.
         loss: called with the model, returns a scalar; of a stack the sum of its runs' losses, which gives each run
-            its own gradients. Of several losses, such as one a batch, the mean counts.
+            its own gradients. Of several losses, such as one a batch, the mean counts. What it makes of inputs must
+            be differentiable; frozen layers are scored too, and so is a model under `torch.no_grad`.
+
+    Raises:
+        BadInput: no loss, one that is no real scalar, or one that does not depend on a layer.
     """
     layers = prunable(model)
-    gradients = _gradients(model, layers, loss)
+    with _differentiable(layers):
+        gradients = _gradients(model, layers, loss)
     return _scores(layers, [product.abs() for product in _products(layers, gradients)])
 
 
@@ -99,12 +108,30 @@ def grasp(model: nn.Module, loss: Loss | Sequence[Loss]) -> Scores:
         model, loss: as in `snip`; the loss must be twice differentiable.
     """
     layers = prunable(model)
-    gradients = _gradients(model, layers, loss, create_graph=True)
-    along = sum((gradient.detach() * gradient).sum() for gradient in gradients)
-    if not along.requires_grad:
-        raise BadInput("the loss is linear in the weights, so its Hessian is zero and GraSP has nothing to go by")
-    products = torch.autograd.grad(along, [original(layer) for layer in layers], materialize_grads=True)
+    with _differentiable(layers):
+        gradients = _gradients(model, layers, loss, create_graph=True)
+        along = sum((gradient.detach() * gradient).sum() for gradient in gradients)
+        if not along.requires_grad:
+            raise BadInput("the loss is linear in the weights, so its Hessian is zero and GraSP has nothing to go by")
+        products = torch.autograd.grad(along, [original(layer) for layer in layers], materialize_grads=True)
     return _scores(layers, _products(layers, products))
+
+
+@contextmanager
+def _differentiable(layers: Sequence[Prunable]) -> Iterator[None]:
+    """Inside, a loss can be differentiated by each layer's weight, whether it is frozen or gradients are off."""
+    weights = [original(layer) for layer in layers]
+    if made := [layer.name for layer, weight in zip(layers, weights, strict=True) if weight.is_inference()]:
+        raise BadInput(f"{made[0]} was made under torch.inference_mode, which allows no gradient: make it outside")
+    before = [weight.requires_grad for weight in weights]
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            for weight in weights:
+                weight.requires_grad_(True)
+            yield
+    finally:
+        for weight, required in zip(weights, before, strict=True):
+            weight.requires_grad_(required)
 
 
 def _gradients(
@@ -117,10 +144,15 @@ def _gradients(
     weights = [original(layer) for layer in layers]
     found = []
     for one in losses:  # one graph after the other: together they would fill the memory
-        if (value := one(model)).dim():
+        value = one(model)
+        if not isinstance(value, Tensor) or value.is_complex():
+            raise BadInput(f"a loss must be a tensor with one real number, this is {value!r:.80}")
+        if value.dim():
             raise BadInput(
                 f"a loss must be a scalar, this has the shape {list(value.shape)}: of a stack, sum its runs'"
             )
+        if not value.requires_grad:
+            raise BadInput(f"the loss does not depend on {layers[0].name}, nor on any other layer that is scored")
         gradients = torch.autograd.grad(value / len(losses), weights, create_graph=create_graph, allow_unused=True)
         for layer, gradient in zip(layers, gradients, strict=True):
             if gradient is None:

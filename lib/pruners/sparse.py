@@ -10,7 +10,7 @@ from torch import nn
 from lib.base import BadInput
 from lib.kernels.sparse_linear import SparseLinear
 from lib.pruners.layers import prunable
-from lib.pruners.masks import attached
+from lib.pruners.masks import attached, numbers
 
 
 def sparse(model: nn.Module) -> nn.Module:
@@ -22,7 +22,7 @@ def sparse(model: nn.Module) -> nn.Module:
     Raises:
         BadInput: a model without an `nn.Linear`, with two that share a weight, or with one that has no weight left.
     """
-    prunable(model)  # refuses shared weights
+    numbers(prunable(model))  # refuses shared weights, and such without values
     masks, made, new = attached(model), {}, copy.deepcopy(model)
     found = [(name, old) for name, old in model.named_modules(remove_duplicate=False) if isinstance(old, nn.Linear)]
     if not found:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from itertools import combinations, product
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -49,8 +50,8 @@ def transposable(scores: Mapping[str, Tensor], n: int = 2, m: int = 4) -> dict[s
     Raises:
         BadInput: a layer whose rows or inner dimension m does not divide. `eligible_both_ways` names those that fit.
     """
-    if not 0 < n < m:
-        raise BadInput(f"transposable({n}, {m}): n must be at least 1 and smaller than m")
+    if not (isinstance(n, Integral) and isinstance(m, Integral) and 0 < n < m):
+        raise BadInput(f"transposable({n}, {m}): n must be at least 1 and smaller than m, both whole numbers")
     check(scores)
     masks = {}
     for name, score in scores.items():

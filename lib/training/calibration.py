@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
@@ -24,7 +25,9 @@ from torch import Tensor, nn
 from lib import pruners
 from lib.base import BadInput
 from lib.kernels.int8 import LARGEST, Histogram, quantise, scale_of, threshold, weight_scales
-from lib.training.examples import Examples
+
+if TYPE_CHECKING:  # the library reads no images
+    from lib.training.examples import Examples
 
 EXACT = {torch.float32: 2**24, torch.float64: 2**53}  # every integer up to here has its own floating-point number
 

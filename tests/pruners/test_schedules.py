@@ -59,9 +59,10 @@ def test_a_sparsity_outside_0_to_1_is_refused_by_name(value):
 def test_a_ramp_that_does_not_rise_or_has_no_steps_is_refused():
     with pytest.raises(BadInput, match=r"initial=0\.6 is above final=0\.5"):
         Gradual(0.5, every=1, times=1, initial=0.6)
-    for every, times in ((0, 1), (1, 0), (-1, 3)):
-        with pytest.raises(BadInput, match=rf"every={every}, times={times}\): both must be at least 1"):
-            Gradual(0.5, every, times)
+    for wrong in ({"every": 0}, {"times": 0}, {"every": -1}, {"every": float("nan")}, {"times": 2.5}):
+        [(name, value)] = wrong.items()
+        with pytest.raises(BadInput, match=f"^{name}={value}: expected a whole number, at least 1$"):
+            Gradual(0.5, **({"every": 1, "times": 3} | wrong))
 
 
 def test_weights_pruned_gradually_while_training_do_not_come_back_and_the_last_count_is_exact():
@@ -165,7 +166,8 @@ def test_a_schedule_asked_without_a_reward_or_with_settings_that_cannot_be_is_re
     for settings, line in (
         ({"increase": 0.0}, r"increase=0.0 must lie in \(0, 1\)"),
         ({"limit": 1.0}, r"limit=1.0 is not in \[0, 1\)"),
-        ({"every": 0}, r"every=0, start=0\): at least 1"),
+        ({"every": 0}, "every=0: expected a whole number, at least 1"),
+        ({"start": float("nan")}, "start=nan: expected a whole number, at least 0"),
         ({"reference": "best"}, "reference='best': known are record, every_step, pruning"),
         ({"initial_reward": float("nan")}, "initial_reward is not a number"),
     ):
@@ -177,7 +179,7 @@ def test_each_round_removes_the_same_share_of_what_is_left():
     left = [1 - pruners.Iterative(0.936, 3).target(step) for step in range(5)]
     assert left == pytest.approx([0.4, 0.16, 0.064, 0.064, 0.064])
     assert [pruners.Iterative(0.7, 1).target(step) for step in range(3)] == [0.7] * 3
-    with pytest.raises(BadInput, match="rounds=0 must be at least 1"):
+    with pytest.raises(BadInput, match="rounds=0: expected a whole number, at least 1"):
         pruners.Iterative(0.5, 0)
     with pytest.raises(BadInput, match=r"sparsity=1 is not in \[0, 1\)"):
         pruners.Iterative(1, 2)

@@ -19,6 +19,7 @@ from torch.nn.utils import parametrize
 
 from lib.base import BadInput
 from lib.pruners.layers import as_matrix, eligible, prunable
+from lib.pruners.masks import numbers, original
 from lib.pruners.permutation.channels import Axis, Ties, leaves, read
 from lib.pruners.permutation.search import anneal, bound, kept
 
@@ -49,17 +50,22 @@ def permute(
         which layers it shares its order. Layers that will not be pruned have no numbers.
 
     Raises:
-        BadInput: a masked model, an unknown name, or a model that `torch.fx` cannot trace.
+        BadInput: a masked model, an unknown name, a model that `torch.fx` cannot trace, inputs that it cannot take, or
+            outputs by which no result could be checked: none, not finite, or others a second time.
     """
     masked = [path for path, module in model.named_modules() if parametrize.is_parametrized(module)]
     if masked:
         raise BadInput(f"{masked[0]} has a mask or another parametrization: permute before pruning")
-    layers = {layer.name: layer.weight.abs().cpu() for layer in prunable(model)}
+    for layer in prunable(model):
+        original(layer)  # refuses a weight that is no parameter
+    layers = {name: weight.abs().cpu() for name, weight in numbers(prunable(model)).items()}
     chosen = eligible(model) if only is None else list(only)
     unknown = [name for name in chosen if name not in layers]
     if unknown:
         raise BadInput(f"only: the model has no prunable layer {unknown[0]!r}; it has: {', '.join(layers)}")
     inputs = inputs if isinstance(inputs, tuple) else (inputs,)
+    if change := difference(outputs(model, inputs), outputs(model, inputs)):
+        raise BadInput(f"permute: {type(model).__name__} gives other numbers (by {change:.2g}) on the same inputs")
     ties = read(model, inputs)
     readers = {name: axis for name in chosen if (axis := ties.axes.get((name, 1))) and layers[name][0].numel() % 4 == 0}
     moves: Moves = {}
@@ -151,15 +157,38 @@ def apply(model: nn.Module, ties: Ties, moves: Moves) -> None:
             tensors[name].copy_(_moved(tensors[name], dim, axis, moves))
 
 
+def outputs(model: nn.Module, inputs: tuple[Any, ...]) -> list[Tensor]:
+    """What a network gives on inputs in evaluation mode, all numbers in float64.
+
+    Raises:
+        BadInput: it cannot take them, or gives no tensor, an empty one, or numbers that are not finite.
+    """
+    double = tuple(x.double() if isinstance(x, Tensor) and x.is_floating_point() else x for x in inputs)
+    network = copy.deepcopy(model).double().eval()
+    try:
+        with torch.no_grad():
+            given = leaves(network(*double), Tensor)
+    except Exception as error:  # whatever the model's own code raises
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise BadInput(f"permute: {type(model).__name__} cannot take these inputs ({reason})") from error
+    found = [part.to(torch.promote_types(part.dtype, torch.double)) for part in given]
+    if not sum(part.numel() for part in found):
+        raise BadInput(f"permute: {type(model).__name__} gives no number on these inputs, so nothing can be checked")
+    if not all(bool(torch.isfinite(part).all()) for part in found):
+        raise BadInput("permute: outputs are not finite on these inputs: neither they nor weights may hold NaN or inf")
+    return found
+
+
+def difference(expected: list[Tensor], found: list[Tensor]) -> float:
+    """The largest change of an output; 0 where it is no more than rounding."""
+    parts = [(one, float((one - other).abs().max())) for one, other in zip(expected, found, strict=True) if one.numel()]
+    return max((change for one, change in parts if not change <= 1e-6 * float(one.abs().max())), default=0.0)
+
+
 def compare(model: nn.Module, permuted: nn.Module, inputs: tuple[Any, ...]) -> None:
     """Stop if the permuted network does not compute the same: a rule of `channels` is wrong then."""
-    inputs = tuple(x.double() if isinstance(x, Tensor) and x.is_floating_point() else x for x in inputs)
-    with torch.no_grad():
-        pair = [leaves(copy.deepcopy(network).double().eval()(*inputs), Tensor) for network in (model, permuted)]
-    for expected, found in zip(*pair, strict=True):
-        error = float((expected - found).abs().max())
-        if not error <= 1e-6 * float(expected.abs().max()):
-            raise RuntimeError(f"permute: an output changed by {error:.2g}; lib.pruners.permutation.channels is wrong")
+    if change := difference(outputs(model, inputs), outputs(permuted, inputs)):
+        raise RuntimeError(f"permute: an output changed by {change:.2g}; lib.pruners.permutation.channels is wrong")
 
 
 def _row(name: str, magnitude: Tensor, chosen: list[str], ties: Ties, moves: Moves) -> dict:

@@ -1,0 +1,153 @@
+"""What cannot be pruned, scored, scheduled or permuted is refused in one line, and a model is left as it was."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from lib import pruners
+from lib.base import BadInput
+from lib.pruners.permutation.network import permute
+from lib.pruners.permutation.search import greedy
+
+INPUTS = torch.randn(3, 16, generator=torch.Generator().manual_seed(0))
+SCORES = torch.rand(4, 4, generator=torch.Generator().manual_seed(0))
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
+
+
+def loss(model: nn.Module) -> torch.Tensor:
+    return model(INPUTS).square().mean()
+
+
+def hooked(place: int = 2) -> nn.Module:
+    """With a weight that is computed before each call, as torch did it before parametrizations."""
+    model = net()
+    with pytest.warns(FutureWarning):
+        nn.utils.weight_norm(model[place])
+    return model
+
+
+def made_without_gradients() -> nn.Module:
+    with torch.inference_mode():
+        return net()
+
+
+class After(nn.Module):
+    """Two layers, and something done with what they give."""
+
+    def __init__(self, last):
+        super().__init__()
+        self.layers, self.last = net(), last
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.layers(x))
+
+
+def changed(layer: int, name: str, value: float) -> nn.Module:
+    model = net()
+    with torch.no_grad():
+        getattr(model[layer], name).view(-1)[0] = value
+    return model
+
+
+def search(model: nn.Module, inputs: object = INPUTS) -> None:
+    permute(model, inputs, search=greedy)
+
+
+MASK = {"0.weight": torch.ones(16, 16, dtype=torch.bool)}
+META, NOTHING = net().to("meta"), MASK["0.weight"].to("meta")
+
+REFUSED = {
+    # masks
+    "a mask on a weight with a hook": (lambda: pruners.attach(hooked(0), MASK), r"0\.weight is no parameter: .*hook"),
+    "a mask that is a list": (lambda: pruners.attach(net(), {"0.weight": [True]}), r"is list, expected torch.bool"),
+    "a mask without values": (lambda: pruners.attach(net(), {"0.weight": NOTHING}), "'0.weight' is on the meta device"),
+    "a report of nothing": (lambda: pruners.report(META), r"0\.weight is on the meta device, where it has no values"),
+    "the sparsity of nothing": (lambda: pruners.sparsity(META), "on the meta device"),
+    "a sparse copy of nothing": (lambda: pruners.sparse(META), "on the meta device"),
+    "a sparse copy in half precision": (lambda: pruners.sparse(net().half()), r"this is \[16, 16\] of torch.float16$"),
+    # scores
+    "a loss that is a number": (lambda: pruners.snip(net(), lambda model: 3.0), "one real number, this is 3.0"),
+    "a loss that is nothing": (lambda: pruners.grasp(net(), lambda model: None), "one real number, this is None"),
+    "a complex loss": (lambda: pruners.snip(net(), lambda model: loss(model) * 1j), "a tensor with one real number"),
+    "a constant loss": (lambda: pruners.snip(net(), lambda model: torch.ones(())), r"does not depend on 0\.weight"),
+    "weights without gradients": (lambda: pruners.snip(made_without_gradients(), loss), "under torch.inference_mode"),
+    "a score of a hook": (lambda: pruners.snip(hooked(), loss), r"2\.weight is no parameter"),
+    "half a seed": (lambda: pruners.random(net(), 2.5), "seed=2.5: expected a whole number"),
+    "a seed in words": (lambda: pruners.random(net(), "x"), "seed='x': expected a whole number"),
+    # patterns
+    "scores without values": (lambda: pruners.n_of_m({"w": NOTHING}), r"\[16, 16\] of torch.bool on the meta device"),
+    "complex scores": (lambda: pruners.unstructured({"w": SCORES * 1j}, 0.5), "complex64"),
+    "complex scores, 2:4": (lambda: pruners.n_of_m({"w": SCORES * 1j}), "complex64"),
+    "complex scores, both ways": (lambda: pruners.transposable({"w": SCORES * 1j}), "complex64"),
+    "scores in words": (lambda: pruners.unstructured({"w": "abc"}, 0.5), "w: scores must be a tensor .* are 'abc'"),
+    "scores of no weight": (lambda: pruners.unstructured({"w": SCORES[:0]}, 0.5), r"these are \[0, 4\]"),
+    "no sparsity": (lambda: pruners.unstructured({"w": SCORES}, None), r"sparsity=None is no number in \[0, 1\)"),
+    "a sparsity in words": (lambda: pruners.unstructured({"w": SCORES}, "half"), "sparsity='half' is no number"),
+    "2.5 of 4": (lambda: pruners.n_of_m({"w": SCORES}, 2.5, 4), r"n_of_m\(2.5, 4\): .* both whole numbers"),
+    "2.5 of 4 both ways": (lambda: pruners.transposable({"w": SCORES}, 2.5, 4), "both whole numbers"),
+    # schedules
+    "a final that is NaN": (lambda: pruners.Gradual(math.nan, 1, 1), r"final=nan is not in \[0, 1\)"),
+    "an initial that is NaN": (lambda: pruners.Gradual(0.5, 1, 1, 0, math.nan), r"initial=nan is not in \[0, 1\)"),
+    "every NaN steps": (lambda: pruners.Gradual(0.5, math.nan, 1), "every=nan: expected a whole number, at least 1"),
+    "every inf steps": (lambda: pruners.Gradual(0.5, math.inf, 1), "every=inf: expected a whole number, at least 1"),
+    "NaN times": (lambda: pruners.Gradual(0.5, 1, math.nan), "times=nan: expected a whole number, at least 1"),
+    "a start that is NaN": (lambda: pruners.Gradual(0.5, 1, 1, math.nan), "start=nan: .* at least 0"),
+    "once at NaN": (lambda: pruners.Once(0.5, math.nan), "at=nan: expected a whole number, at least 0"),
+    "a sparsity that is text": (lambda: pruners.Once("x"), "sparsity='x' is not in"),
+    "NaN rounds": (lambda: pruners.Iterative(0.5, math.nan), "rounds=nan: expected a whole number, at least 1"),
+    "rewards every NaN steps": (lambda: pruners.RewardAware(every=math.nan), "every=nan: expected a whole number"),
+    "rewards from NaN on": (lambda: pruners.RewardAware(start=math.nan), "start=nan: expected a whole number"),
+    # permutations
+    "inputs that are NaN": (lambda: search(net(), INPUTS * math.nan), "outputs are not finite on these inputs"),
+    "a bias that is NaN": (lambda: search(changed(0, "bias", math.nan)), "outputs are not finite on these inputs"),
+    "a weight that is inf": (lambda: search(changed(2, "weight", math.inf)), "outputs are not finite on these inputs"),
+    "a random forward": (lambda: search(After(lambda x: F.dropout(x, 0.5))), r"gives other numbers \(by .*\)"),
+    "no tensor": (lambda: search(After(lambda x: 3)), "gives no number on these inputs"),
+    "no inputs": (lambda: search(net(), ()), r"cannot take these inputs \(TypeError: "),
+    "no rows": (lambda: search(net(), INPUTS[:0]), "gives no number on these inputs"),
+    "too wide": (lambda: search(net(), torch.ones(3, 17)), r"cannot take these inputs \(RuntimeError: .*3x17"),
+    "whole numbers": (lambda: search(net(), INPUTS.long()), "cannot take these inputs"),
+    "a list": (lambda: search(net(), [1, 2]), "cannot take these inputs"),
+    "a network with a hook": (lambda: search(hooked()), r"2\.weight is no parameter"),
+    "a network without values": (lambda: search(META), "on the meta device"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_pruned_is_refused_in_one_line(case: str):
+    call, line = REFUSED[case]
+    with pytest.raises(BadInput, match=line) as error:
+        call()
+    assert "\n" not in str(error.value)
+
+
+def test_a_mask_that_is_refused_leaves_no_layer_masked():
+    model = hooked()
+    masks = {f"{place}.weight": MASK["0.weight"] for place in (0, 2)}
+    with pytest.raises(BadInput, match=r"2\.weight is no parameter"):
+        pruners.attach(model, masks)
+    assert not nn.utils.parametrize.is_parametrized(model[0])
+
+
+@pytest.mark.parametrize("score", [pruners.snip, pruners.grasp])
+def test_a_frozen_layer_is_scored_as_any_other_and_stays_frozen(score):
+    expected, model = score(net(), loss), net()
+    model[2].weight.requires_grad_(False)
+    for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+        with mode():
+            found = score(model, loss)
+        assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert [parameter.requires_grad for parameter in model.parameters()] == [True, True, False, True, True, True]
+
+
+def test_a_network_that_answers_yes_or_no_is_permuted():
+    permuted, report = permute(After(lambda x: x > 0), INPUTS, search=greedy)
+    assert report.permuted.any()
+    assert permuted(INPUTS).dtype == torch.bool
