@@ -104,6 +104,7 @@ def learn(
     made = {name: StraightThrough(layers[name].weight, pattern, decay) for name in chosen}  # refused before any is set
     for name, one in made.items():
         parametrize.register_parametrization(layers[name].module, "weight", one)
+        one.reads.zero_()  # registering reads the weight too
 
 
 def learning(model: nn.Module) -> dict[str, StraightThrough]:
