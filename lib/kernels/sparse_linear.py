@@ -16,7 +16,7 @@ from lib.kernels.products import csr, csr_linear
 
 
 class SparseLinear(nn.Module):
-    """x [..., k] -> x W^T + bias [..., m], where W holds what is left of a weight; nothing else is trained.
+    """Compute x [..., k] -> x W^T + bias [..., m], where W holds what is left of a weight; nothing else is trained.
 
     Args:
         weight: [m, k], float32 or float64; copied.
@@ -46,7 +46,7 @@ class SparseLinear(nn.Module):
         self.bias = None if bias is None else nn.Parameter(bias.detach().clone(), bias.requires_grad)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., k] -> [..., m], in the type of the weights whatever autocast says: CSR has no narrower one."""
+        """Map [..., k] to [..., m], in the type of the weights whatever autocast says: CSR has no narrower one."""
         if torch.is_autocast_enabled(x.device.type):
             with torch.autocast(x.device.type, enabled=False):
                 return self(x.to(self.values.dtype))
@@ -57,11 +57,11 @@ class SparseLinear(nn.Module):
         return product if x.dim() == 2 else product.reshape(*x.shape[:-1], self.shape[0])
 
     def matrix(self, values: Tensor) -> Tensor:
-        """W [m, k] with these values, in CSR."""
+        """Return W [m, k] with these values, in CSR."""
         return _csr(self.by_output_ends, self.by_output_places, values, self.shape)
 
     def transposed(self, values: Tensor) -> Tensor:
-        """W^T [k, m] with these values, in CSR."""
+        """Return W^T [k, m] with these values, in CSR."""
         return _csr(self.by_input_ends, self.by_input_places, values[self.order], self.shape[::-1])
 
     def extra_repr(self) -> str:

@@ -16,7 +16,7 @@ from lib.models.mlp import StackedLinear
 
 @dataclass(frozen=True)
 class Prunable:
-    """One weight tensor that may be pruned.
+    """Describe one weight tensor that may be pruned.
 
     Attributes:
         name: the parameter's name in the model, such as "fc1.weight".
@@ -31,22 +31,22 @@ class Prunable:
 
     @property
     def weight(self) -> Tensor:
-        """The weight the layer computes with, masks applied, without gradient."""
+        """Return the weight the layer computes with, masks applied, without gradient."""
         return self.module.weight.detach()
 
     @property
     def inner(self) -> int:
-        """Length of the reduction (GEMM-K): how many products each output sums."""
+        """Return the length of the reduction (GEMM-K): how many products each output sums."""
         return self.weight.shape[1:].numel() if self.runs is None else self.weight.shape[2]
 
     @property
     def runs(self) -> int | None:
-        """How many runs the weight [run, out, in] of a `StackedLinear` holds; None: it is one network's."""
+        """Count how many runs the weight [run, out, in] of a `StackedLinear` holds; None: it is one network's."""
         return len(self.weight) if isinstance(self.module, StackedLinear) else None
 
 
 def as_matrix(tensor: Tensor) -> Tensor:
-    """A weight, or scores like it, as the left matrix of its layer's matrix product: [rows, reduction].
+    """View a weight, or scores like it, as the left matrix of its layer's matrix product: [rows, reduction].
 
     A Linear weight [out, in] is that already. A Conv2d weight [out, in, R, S] becomes [out, R*S*in] with the input
     channels running fastest, the order in which sparse hardware reads it (paper 2, sections 3.2 and 4.2: GEMM-K is
@@ -58,7 +58,7 @@ def as_matrix(tensor: Tensor) -> Tensor:
 
 
 def from_matrix(matrix: Tensor, shape: Iterable[int]) -> Tensor:
-    """The inverse of `as_matrix` for a tensor of the given shape."""
+    """Invert `as_matrix` for a tensor of the given shape."""
     shape = tuple(shape)
     if len(shape) == 2:
         return matrix
@@ -67,7 +67,7 @@ def from_matrix(matrix: Tensor, shape: Iterable[int]) -> Tensor:
 
 
 class Scores(dict):
-    """{parameter name: tensor like it}, high = matters, which also knows the layers the tensors belong to.
+    """Hold {parameter name: tensor like it}, high = matters, which also knows the layers the tensors belong to.
 
     A pattern takes this or a plain dict; in a plain dict all tensors belong to one network.
     """
@@ -77,7 +77,7 @@ class Scores(dict):
         self.layers = dict(layers)
 
     def only(self, names: Iterable[str]) -> Scores:
-        """The scores of these parameters alone."""
+        """Return the scores of these parameters alone."""
         names = list(names)
         unknown = [name for name in names if name not in self]
         if unknown:
@@ -86,7 +86,7 @@ class Scores(dict):
 
 
 def prunable(model: nn.Module) -> list[Prunable]:
-    """Each Linear, Conv2d and StackedLinear weight of the model, in the order of its modules; no biases, no norms.
+    """List each Linear, Conv2d and StackedLinear weight of the model, in the order of its modules; no biases, no norms.
 
     Raises:
         BadInput: the model has no such layer, or one of them shares its weight with another layer, such as an
@@ -112,7 +112,7 @@ def prunable(model: nn.Module) -> list[Prunable]:
 
 
 def positions(model: nn.Module, shape: Sequence[int], modules: Mapping[str, nn.Module] | None = None) -> dict[str, int]:
-    """How often one example uses each weight of a layer, {name: output positions}; an unused layer is left out.
+    """Count how often one example uses each weight of a layer, {name: output positions}; an unused layer is left out.
 
     Args:
         shape: of one example, without the batch axis.
@@ -145,7 +145,7 @@ def positions(model: nn.Module, shape: Sequence[int], modules: Mapping[str, nn.M
 
 
 def stacked_runs(layers: Iterable[Prunable]) -> int | None:
-    """How many runs these layers of a model hold, each of them; None: they are one network's.
+    """Count how many runs these layers of a model hold, each of them; None: they are one network's.
 
     Raises:
         BadInput: they differ in it, so that no run has a network of its own.
@@ -159,7 +159,7 @@ def stacked_runs(layers: Iterable[Prunable]) -> int | None:
 
 @dataclass(frozen=True)
 class LayerRule:
-    """Whether the 2:4 workflow prunes a layer, and why not when it does not."""
+    """Say whether the 2:4 workflow prunes a layer, and why not when it does not."""
 
     name: str
     pruned: bool
@@ -167,7 +167,7 @@ class LayerRule:
 
 
 def layer_rule(model: nn.Module, bits: int = 16, leave: Mapping[str, str] | None = None) -> list[LayerRule]:
-    """Which layers the 2:4 workflow prunes (paper 2, section 4.2), and for each of the others why not.
+    """Say which layers the 2:4 workflow prunes (paper 2, section 4.2), and for each of the others why not.
 
     A layer is pruned when it has weights, leads to a matrix product, and its inner dimension (GEMM-K: inputs of a
     Linear, C x R x S of a Conv2d) is a multiple of 16 for 16-bit values or of 32 for 8-bit ones. Vectors (biases,
@@ -204,5 +204,5 @@ def layer_rule(model: nn.Module, bits: int = 16, leave: Mapping[str, str] | None
 
 
 def eligible(model: nn.Module) -> list[str]:
-    """Names of the weights that the 2:4 workflow prunes: those that `layer_rule` lets it."""
+    """Name the the weights that the 2:4 workflow prunes: those that `layer_rule` lets it."""
     return [rule.name for rule in layer_rule(model) if rule.pruned]

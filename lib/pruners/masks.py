@@ -14,7 +14,7 @@ from lib.pruners.layers import Prunable, prunable, stacked_runs
 
 
 class Masked(nn.Module):
-    """Multiplies a weight by its mask each time the layer reads it.
+    """Multiply a weight by its mask each time the layer reads it.
 
     Masking where the weight is read, not after the optimizer's step, makes the zeros independent of the optimizer:
     momentum, weight decay and state loaded from elsewhere act on the trained tensor, never on what is computed with.
@@ -25,7 +25,7 @@ class Masked(nn.Module):
         self.register_buffer("mask", mask)
 
     def forward(self, weight: Tensor) -> Tensor:
-        """A product, so that a removed weight's gradient is exactly zero too."""
+        """Multiply, so that a removed weight's gradient is exactly zero too."""
         numbers = self.mask.view(torch.uint8).to(weight.dtype)  # from bool itself it takes torch four times as long
         return weight * numbers
 
@@ -78,7 +78,7 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
 
 
 def attached(model: nn.Module) -> dict[str, Tensor]:
-    """The masks attached to the model, {parameter name: bool tensor}."""
+    """Return the masks attached to the model, {parameter name: bool tensor}."""
     return {layer.name: masked.mask.clone() for layer in prunable(model) if (masked := _masked(layer)) is not None}
 
 
@@ -119,12 +119,13 @@ def _masked(layer: Prunable) -> Masked | None:
 
 
 def beneath(layer: Prunable) -> list[nn.Module]:
-    """The parametrizations that a mask on the layer's weight acts on, in the order in which they are computed."""
+    """Return the parametrizations that a mask on the layer's weight acts on, in the order of computation."""
     return [one for one in _chain(layer) if not isinstance(one, Masked)]
 
 
 def original(layer: Prunable) -> nn.Parameter:
-    """The trained parameter behind a layer's weight, whether a mask is attached or not; of groups the coefficients.
+    """Return the trained parameter behind a layer's weight, whether a mask is attached or not; of groups the
+    coefficients.
 
     Raises:
         BadInput: the layer has a parametrization that cannot be inverted, or a weight that is computed by a hook.
@@ -140,21 +141,21 @@ def original(layer: Prunable) -> nn.Parameter:
 
 
 def original_of(layer: Prunable, weight: Tensor) -> Tensor:
-    """What the trained parameter would be for such a weight, masks aside."""
+    """Say what the trained parameter would be for such a weight, masks aside."""
     for one in reversed(beneath(layer)):
         weight = one.right_inverse(weight)
     return weight
 
 
 def weight_of(layer: Prunable, values: Tensor) -> Tensor:
-    """What the weight would be if the trained parameter had these values, masks aside."""
+    """Say what the weight would be if the trained parameter had these values, masks aside."""
     for one in beneath(layer):
         values = one(values)
     return values
 
 
 def spread(layer: Prunable, values: Tensor) -> Tensor:
-    """Values of the trained parameter, such as its gradient, at each place of the weight.
+    """Put values of the trained parameter, such as its gradient, at each place of the weight.
 
     Raises:
         BadInput: a weight is no copy of one number of the parameter, so that a value of the parameter has no place.
@@ -168,14 +169,14 @@ def spread(layer: Prunable, values: Tensor) -> Tensor:
 
 
 def sparsity(model: nn.Module) -> float:
-    """The share of zeros among the prunable weights: the project's one definition of sparsity."""
+    """Compute the share of zeros among the prunable weights: the project's one definition of sparsity."""
     weights = numbers(prunable(model)).values()
     zeros = sum(int((weight == 0).sum()) for weight in weights)
     return zeros / sum(weight.numel() for weight in weights)
 
 
 def numbers(layers: Sequence[Prunable]) -> dict[str, Tensor]:
-    """The weights that layers compute with, by their parameters' names.
+    """Collect the weights that layers compute with, by their parameters' names.
 
     Raises:
         BadInput: one on the meta device, where there is a shape and nothing in it.
@@ -187,7 +188,7 @@ def numbers(layers: Sequence[Prunable]) -> dict[str, Tensor]:
 
 
 def sparsity_per_run(model: nn.Module) -> list[float]:
-    """The sparsity of each run of a stack.
+    """Compute the sparsity of each run of a stack.
 
     Raises:
         BadInput: the model is no stack.
@@ -199,7 +200,7 @@ def sparsity_per_run(model: nn.Module) -> list[float]:
 
 
 def report(model: nn.Module) -> pd.DataFrame:
-    """One row a layer, then the total: `layer, shape, weights, kept, sparsity`; of a stack so for each `run`."""
+    """Give one row a layer, then the total: `layer, shape, weights, kept, sparsity`; of a stack so for each `run`."""
     layers = prunable(model)
     runs = stacked_runs(layers)
     weights = numbers(layers)
@@ -210,7 +211,7 @@ def report(model: nn.Module) -> pd.DataFrame:
 
 
 def empty_layers(model: nn.Module, share: float = 0.0) -> pd.DataFrame:
-    """The rows of `report` of layers that keep no more than this share of their weights, the total left out.
+    """Return the rows of `report` of layers that keep no more than this share of their weights, the total left out.
 
     A layer without weights passes on its bias only: whatever comes before it is cut off.
     """

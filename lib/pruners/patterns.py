@@ -108,7 +108,7 @@ def n_of_m(
 
 
 def two_four(model: nn.Module) -> dict[str, Tensor]:
-    """The masks of the 2:4 workflow (paper 2, sections 4.1 and 4.2).
+    """Make the masks of the 2:4 workflow (paper 2, sections 4.1 and 4.2).
 
     In the layers that fit, of every four weights the two of the largest magnitude; other layers have no mask.
 
@@ -155,7 +155,7 @@ def _pools(scores: Mapping[str, Tensor], scope: str) -> list[list[str]]:
 
 
 def per_run(sparsity: float | Sequence[float], scores: Mapping[str, Tensor]) -> list[float]:
-    """The sparsity of each run; of one network as of a stack of one."""
+    """Return the sparsity of each run; of one network as of a stack of one."""
     runs = check(scores)
     if sparsity is None or isinstance(sparsity, str):
         raise BadInput(f"sparsity={sparsity!r} is no number in [0, 1)")
@@ -183,7 +183,7 @@ def _described(value: Any) -> str:
 
 
 def check(scores: Mapping[str, Tensor]) -> int | None:
-    """How many runs the scores are of; None: of one network."""
+    """Count how many runs the scores are of; None: of one network."""
     if not scores:
         raise BadInput("no scores: at least one parameter is needed")
     for name, score in scores.items():

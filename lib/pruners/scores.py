@@ -17,13 +17,13 @@ Loss = Callable[[nn.Module], Tensor]
 
 
 def magnitude(model: nn.Module) -> Scores:
-    """|w|: small weights go first (paper 2, section 4.1; paper 5, Algorithm 2)."""
+    """Score by |w|: small weights go first (paper 2, section 4.1; paper 5, Algorithm 2)."""
     layers = {layer.name: layer for layer in prunable(model)}
     return Scores({name: layer.weight.abs() for name, layer in layers.items()}, layers)
 
 
 def random(model: nn.Module, seed: int | Sequence[int]) -> Scores:
-    """Uniform random scores: the control every other score has to beat. The same on every device.
+    """Draw uniform random scores: the control every other score has to beat. The same on every device.
 
     Args:
         seed: of a stack one a run; a run's scores are those of a single network with its seed.
@@ -40,7 +40,7 @@ def random(model: nn.Module, seed: int | Sequence[int]) -> Scores:
 
 
 def shuffled(scores: Scores, seed: int | Sequence[int]) -> Scores:
-    """The same scores in another order within each layer: a control that keeps each layer's share and nothing else.
+    """Put the scores in another order within each layer: a control that keeps each layer's share and nothing else.
 
     Frankle et al. (2021, "Pruning neural networks at initialization: why are we missing the mark?") found that image
     networks lose nothing when SNIP's mask is shuffled within each layer, so that its choice of single weights is idle.
@@ -60,7 +60,7 @@ def shuffled(scores: Scores, seed: int | Sequence[int]) -> Scores:
 
 
 def snip_shuffled(model: nn.Module, loss: Loss | Sequence[Loss], seed: int | Sequence[int]) -> Scores:
-    """SNIP's scores in another order within each layer, see `snip` and `shuffled`."""
+    """Put SNIP's scores in another order within each layer, see `snip` and `shuffled`."""
     return shuffled(snip(model, loss), seed)
 
 
@@ -76,7 +76,7 @@ def _seeds(seed: int | Sequence[int], runs: int | None) -> list[int]:
 
 
 def snip(model: nn.Module, loss: Loss | Sequence[Loss]) -> Scores:
-    """|w dL/dw|: how much the loss changes, to first order, when a weight is switched off (paper 1, equation 1).
+    """Score by |w dL/dw|: how much the loss changes, to first order, when a weight goes (paper 1, equation 1).
 
     Paper 2, section 4.1, calls the same idea "instantaneous gradients". The model is not changed. Its mode (training
     or evaluation) is the caller's choice: in training mode batch norms update their running statistics.
@@ -97,7 +97,7 @@ def snip(model: nn.Module, loss: Loss | Sequence[Loss]) -> Scores:
 
 
 def grasp(model: nn.Module, loss: Loss | Sequence[Loss]) -> Scores:
-    """w * Hg: half of how much the squared gradient norm falls, to first order, when a weight is switched off.
+    """Compute w * Hg: half of how much the squared gradient norm falls, to first order, when a weight is switched off.
 
     This is the gradient signal preservation of paper 1, equations 2 to 4, and of Wang et al. 2020 at temperature 1.
     Equation 4 scores a weight by -w * Hg, how much its removal raises the norm, and removes the highest. Scores here

@@ -14,7 +14,7 @@ from lib.pruners.masks import attached, numbers
 
 
 def sparse(model: nn.Module) -> nn.Module:
-    """A copy of a pruned model in which each `nn.Linear` holds only the weights that are left.
+    """Make a copy of a pruned model in which each `nn.Linear` holds only the weights that are left.
 
     Left is what its mask keeps, or without a mask what is not zero. The copy computes the same function, and trains as
     the model with its masks does.

@@ -33,20 +33,21 @@ EXACT = {torch.float32: 2**24, torch.float64: 2**53}  # every integer up to here
 
 
 def simulated(model: nn.Module, batches: Iterable[Tensor], method: str = "entropy") -> nn.Module:
-    """The model in int8, calibrated on batches of inputs: `observe`, `threshold`, `quantised` in one step."""
+    """Simulate the model in int8, calibrated on batches of inputs: `observe`, `threshold`, `quantised` in one step."""
     histograms = observe(model, batches)
     return quantised(model, {name: threshold(histogram, method) for name, histogram in histograms.items()})
 
 
 def inputs(examples: Examples, count: int = 1024, batch: int = 256, seed: int = 0) -> Iterator[Tensor]:
-    """Batches of training inputs to calibrate on, drawn by the seed, not augmented; all when there are fewer."""
+    """Draw batches of training inputs to calibrate on, drawn by the seed, not augmented; all when there are fewer."""
     draw = torch.Generator().manual_seed(seed)
     chosen = torch.randperm(len(examples.train_labels), generator=draw)[:count].to(examples.train_labels.device)
     return (scaled for scaled, _ in examples.train_batches(chosen.split(batch), "none", draw))
 
 
 def observe(model: nn.Module, batches: Iterable[Tensor]) -> dict[str, Histogram]:
-    """What enters each Linear and Conv2d in evaluation mode, {parameter name: histogram}; the model is left alone.
+    """Observe what enters each Linear and Conv2d in evaluation mode, {parameter name: histogram}; the model is left
+    alone.
 
     A layer that runs more than once has one histogram of all its inputs.
 
@@ -81,7 +82,7 @@ def _counting(name: str, histogram: Histogram):
 
 
 def quantised(model: nn.Module, amax: Mapping[str, float]) -> nn.Module:
-    """A copy of the model, in evaluation mode, whose Linears and Conv2ds are `Int8`.
+    """Make a copy of the model, in evaluation mode, whose Linears and Conv2ds are `Int8`.
 
     Args:
         amax: {parameter name: largest magnitude of the layer's input that is not clipped}, one for every layer.
@@ -101,7 +102,7 @@ def quantised(model: nn.Module, amax: Mapping[str, float]) -> nn.Module:
 
 
 class Int8(nn.Module):
-    """A Linear or Conv2d on int8 codes, with exact sums.
+    """Compute a Linear or Conv2d on int8 codes, with exact sums.
 
     The codes are multiplied as floating-point numbers, which is exact as long as no sum can pass 2^24 (float32) or 2^53
     (float64); the weight's own codes decide which is needed. On CUDA it is always float64, since float32 convolutions
@@ -129,11 +130,11 @@ class Int8(nn.Module):
 
     @property
     def codes(self) -> Tensor:
-        """The weight as int8."""
+        """Return the weight as int8."""
         return self.layer.weight.to(torch.int8)
 
     def forward(self, values: Tensor) -> Tensor:
-        """Float values, quantised on the way in; exact sums of products; float out."""
+        """Quantise float values, sum products exactly, and return floats."""
         with torch.autocast(values.device.type, enabled=False):
             codes = quantise(values.float(), self.input_scale)
             sums = self.layer(codes.to(self.layer.weight.dtype)).float()
@@ -142,8 +143,9 @@ class Int8(nn.Module):
 
 
 def report(model: nn.Module, histograms: Mapping[str, Histogram], amax: Mapping[str, float]) -> pd.DataFrame:
-    """One row a layer: layer, weight_amax (largest of its channels), input_amax (calibrated), input_max (seen),
-    clipped (share of the observed inputs beyond input_amax)."""
+    """Tabulate one row a layer: layer, weight_amax (largest of its channels), input_amax (calibrated), input_max
+    (seen), clipped (share of the observed inputs beyond input_amax).
+    """
     rows = [
         {
             "layer": layer.name,

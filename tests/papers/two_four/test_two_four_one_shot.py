@@ -10,7 +10,7 @@ from torch import nn
 
 from lib import pruners
 from lib.base import BadInput
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.data import vision
 from lib.papers.two_four import measures
 from lib.papers.two_four.experiments import two_four_one_shot as experiment
@@ -37,15 +37,15 @@ def ran(task: Task) -> tuple[pd.DataFrame, dict]:
         calibrated.append(batches)
         return model  # int8 itself, which takes seconds, has tests of its own
 
-    data, job, calibrated = vision.load("digits"), Job(), []
+    data, context, calibrated = vision.load("digits"), Context(), []
     few = {name: getattr(data, name)[:200] for name in ("train_inputs", "train_labels", "test_inputs", "test_labels")}
     configuration = experiment.configurations(experiment.Settings((task,)))[0]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(experiment, "pruned", watch)
         patch.setattr(experiment.calibration, "simulated", not_rounded)
         patch.setattr(vision, "load", lambda name: replace(data, **few))
-        rows = experiment.run(configuration, job)
-    assert experiment.units(configuration) == job.done
+        rows = experiment.run(configuration, context)
+    assert experiment.units(configuration) == context.done
     assert all(batches is calibrated[0] for batches in calibrated)
     return pd.DataFrame(rows, columns=list(experiment.COLUMNS)), models
 

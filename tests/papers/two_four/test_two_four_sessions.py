@@ -7,7 +7,7 @@ import torch
 
 from lib import pruners
 from lib.base import BadInput
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.data import vision
 from lib.papers.two_four.experiments import two_four_sessions as experiment
 from lib.papers.two_four.experiments.two_four_sessions import Sessions, Task
@@ -36,7 +36,7 @@ SECOND = {"halves", "dense_twice", "retrained", "transposable", "retrained_25", 
 
 @pytest.fixture(scope="module")
 def watched() -> tuple[list[dict], list[dict], int]:
-    """The rows, what each session began and ended with, and how often the job heard of progress."""
+    """The rows, what each session began and ended with, and how often the context heard of progress."""
     data, seen, session = vision.load("digits"), [], Sessions.train
 
     def watch(self, variant, model, epochs, number=0, before=0):
@@ -48,14 +48,14 @@ def watched() -> tuple[list[dict], list[dict], int]:
         return found
 
     few = {name: getattr(data, name)[:64] for name in ("train_inputs", "train_labels", "test_inputs", "test_labels")}
-    job = Job()
+    context = Context()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Sessions, "train", watch)
         patch.setattr(vision, "load", lambda name: replace(data, **few))
         configuration = experiment.configurations(experiment.Settings((TASK,)))[0]
-        rows = experiment.run(configuration, job)
-    assert experiment.units(configuration) == job.done
-    return rows, seen, job.done
+        rows = experiment.run(configuration, context)
+    assert experiment.units(configuration) == context.done
+    return rows, seen, context.done
 
 
 def session(watched: tuple, variant: str, number: int) -> dict:

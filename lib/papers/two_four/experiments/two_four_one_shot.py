@@ -32,7 +32,7 @@ from torch.nn import functional as F
 
 from lib import pruners
 from lib.base import BadInput, Count, refuse_unknown
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.data import text, vision
 from lib.models import resnet, transformer
 from lib.models.transformer import LEFT_DENSE
@@ -123,9 +123,9 @@ def kinds() -> Iterator[tuple[str, str, str]]:
                 yield from ((method, pattern, order) for method in METHODS)
 
 
-def run(configuration: dict, job: Job) -> list[dict]:
+def run(configuration: dict, context: Context) -> list[dict]:
     """Train one network and prune it in every way; one row a way."""
-    trained = _of_text(configuration, job) if "first" in configuration else _of_images(configuration, job)
+    trained = _of_text(configuration, context) if "first" in configuration else _of_images(configuration, context)
     networks = {"as trained": trained.model, "permuted": trained.permuted()}
     rows = [_row(configuration, trained, trained.model, ("dense", "none", "as trained"), 1)]
     for method, pattern, order in kinds():
@@ -133,7 +133,7 @@ def run(configuration: dict, job: Job) -> list[dict]:
         found = [pruned(networks[order], method, pattern, trained) for _ in range(times)]
         different = len({digest(pruners.attached(model)) for model in found})
         rows.append(_row(configuration, trained, found[0], (method, pattern, order), different))
-        job.advance(f"{method} {pattern} {order}")
+        context.report_progress(f"{method} {pattern} {order}")
     return rows
 
 
@@ -195,13 +195,20 @@ def _row(configuration: dict, trained: Trained, model: nn.Module, kind: tuple[st
     return row | quality(model, trained.test) | int8 | {"sparsity": pruners.sparsity(model), "masks": masks}
 
 
-def _of_images(configuration: dict, job: Job) -> Trained:
+def _of_images(configuration: dict, context: Context) -> Trained:
     data, seed = vision.load(configuration["data"]), configuration["seed"]
-    examples = Examples.of(data, job.device)
+    examples = Examples.of(data, context.device)
     torch.manual_seed(seed_of(seed))
     model = IMAGES[configuration["network"]](data.classes)
     training = Training(**configuration["training"])
-    train(model, examples, training, seed, state=job.checkpoint("dense.pt"), advance=lambda: job.advance("dense"))
+    train(
+        model,
+        examples,
+        training,
+        seed,
+        state=context.checkpoint("dense.pt"),
+        on_progress=lambda: context.report_progress("dense"),
+    )
     batches = list(calibration.inputs(examples, configuration["calibrated"], BATCH, seed_of(seed, 2)))
     search = partial(anneal, proposals=configuration["proposals"], seed=seed_of(seed, 3))
 
@@ -211,15 +218,22 @@ def _of_images(configuration: dict, job: Job) -> Trained:
     return Trained(model, pruners.eligible(model), batches, list(examples.test_batches(1000)), permuted)
 
 
-def _of_text(configuration: dict, job: Job) -> Trained:
+def _of_text(configuration: dict, context: Context) -> Trained:
     play, seed, window = text.load(configuration["data"]), configuration["seed"], configuration["window"]
     parts = text.language(play)
-    tokens = {part: torch.from_numpy(getattr(parts, part)).to(job.device) for part in text.PARTS}
+    tokens = {part: torch.from_numpy(getattr(parts, part)).to(context.device) for part in text.PARTS}
     torch.manual_seed(seed_of(seed))
-    model = TEXTS[configuration["network"]](len(play.symbols), window).to(job.device)
+    model = TEXTS[configuration["network"]](len(play.symbols), window).to(context.device)
     schedule = Schedule(**configuration["first"])
     draw = windows(tokens["train"], window, schedule.batch)
-    fit(model, draw, schedule, seed, state=job.checkpoint("dense.pt"), advance=lambda: job.advance("dense"))
+    fit(
+        model,
+        draw,
+        schedule,
+        seed,
+        state=context.checkpoint("dense.pt"),
+        on_progress=lambda: context.report_progress("dense"),
+    )
     some = windows(tokens["train"], window, configuration["calibrated"])
     batches = list(some(torch.Generator().manual_seed(seed_of(seed, 2)))[0].split(BATCH))
     search = partial(anneal, proposals=configuration["proposals"], seed=seed_of(seed, 3))
@@ -228,7 +242,7 @@ def _of_text(configuration: dict, job: Job) -> Trained:
         """Block by block: what a block takes and gives stays in its order, its inner channels need not."""
         found = copy.deepcopy(model)
         width = found.head.in_features
-        states = torch.randn(1, window, width, generator=torch.Generator().manual_seed(0)).to(job.device)
+        states = torch.randn(1, window, width, generator=torch.Generator().manual_seed(0)).to(context.device)
         for number, block in enumerate(found.decoder.blocks):
             found.decoder.blocks[number] = permute(block, states, search=search)[0]
         return found

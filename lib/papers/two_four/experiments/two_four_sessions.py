@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from lib import pruners
 from lib.base import BadInput, Count, refuse_twice, refuse_unknown
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.data import vision
 from lib.models import plain, resnet
 from lib.papers.two_four.experiments.variants import masked_copy
@@ -102,9 +102,9 @@ def units(configuration: dict) -> int:
     return 12 * epochs + sum(round(share * epochs) for share in configuration["shares"])
 
 
-def run(configuration: dict, job: Job) -> list[dict]:
+def run(configuration: dict, context: Context) -> list[dict]:
     """Train all variants of one configuration; one row a variant and epoch."""
-    sessions = Sessions(configuration, job)
+    sessions = Sessions(configuration, context)
     epochs, fresh = sessions.training.epochs, sessions.fresh
 
     dense = sessions.train("dense", fresh(), epochs)
@@ -134,11 +134,11 @@ def run(configuration: dict, job: Job) -> list[dict]:
 class Sessions:
     """Sessions of one configuration's network, and the rows of them so far."""
 
-    def __init__(self, configuration: dict, job: Job):
+    def __init__(self, configuration: dict, context: Context):
         self.key = {name: configuration[name] for name in KEYS}
-        self.training, self.job = Training(**configuration["training"]), job
+        self.training, self.context = Training(**configuration["training"]), context
         data = vision.load(configuration["data"])
-        self.examples, self.classes = Examples.of(data, job.device), data.classes
+        self.examples, self.classes = Examples.of(data, context.device), data.classes
         self.rows: list[dict] = []
 
     def fresh(self) -> nn.Module:
@@ -163,8 +163,8 @@ class Sessions:
             replace(self.training, epochs=epochs),
             self.key["seed"],
             number,
-            self.job.checkpoint(f"{variant}_{number}.pt"),
-            advance=lambda: self.job.advance(variant),
+            self.context.checkpoint(f"{variant}_{number}.pt"),
+            on_progress=lambda: self.context.advance(variant),
             measure=pruners.flip_rate,
         )
         sparsity = pruners.sparsity(model)
