@@ -115,6 +115,8 @@ def test_public_data_stand_behind_the_sweeps_that_read_them():
         "skdfe",
         "skdfe_two_four",
         "two_four_language",
+        "two_four_one_shot",
+        "two_four_sessions",
     }
 
 

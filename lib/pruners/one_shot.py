@@ -163,16 +163,24 @@ def wanda(model: nn.Module, batches: Iterable[Batch]) -> Scores:
     A score like any other, for any pattern and schedule (`functools.partial(wanda, batches=...)` for a `Pruner`). It
     differs from `one_shot` with `Wanda` in that no layer knows yet that others are pruned too.
     """
-    batches = list(batches)
     layers = {layer.name: layer for layer in prunable(model)}
-    twin = copy.deepcopy(model).eval()
-    moments = _moments(twin, batches, {layer.name: layer for layer in prunable(twin)})
+    moments = second_moments(model, batches)
     tensors = {}
     for name, layer in layers.items():
         parts = as_matrix(layer.weight).chunk(len(moments[name]))
         scores = [_wanda(part, own.diagonal()) for part, own in zip(parts, moments[name], strict=True)]
         tensors[name] = from_matrix(torch.cat(scores), layer.weight.shape)
     return Scores(tensors, layers)
+
+
+def second_moments(model: nn.Module, batches: Iterable[Batch]) -> dict[str, Tensor]:
+    """Measure X X^T, over the number of columns, of what enters each layer; the model is left alone.
+
+    Returns:
+        {parameter name: float64 [groups, C, C]}, in the columns of `as_matrix`; one group but for grouped convolutions.
+    """
+    twin = copy.deepcopy(model).eval()
+    return _moments(twin, list(batches), {layer.name: layer for layer in prunable(twin)})
 
 
 def _wanda(weight: Tensor, squares: Tensor) -> Tensor:

@@ -220,3 +220,10 @@ def settling(runs: pd.DataFrame, variant: str) -> Values:
     pairs.refuse_absent(runs, "variant", variant)
     mine = runs[runs.variant == variant].sort_values("epoch").groupby(INDEX).flips
     return by_cell(mine.last() / mine.first())
+
+
+def mean_flips(runs: pd.DataFrame, variant: str, against: str) -> Values:
+    """Compare how often masks change: flips a step, in percent and over all epochs, minus those of `against`."""
+    pairs.refuse_absent(runs, "variant", variant, against)
+    means = runs.groupby([*INDEX, "variant"]).flips.mean().unstack("variant")
+    return by_cell(means[variant] - means[against])

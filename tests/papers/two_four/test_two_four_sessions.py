@@ -15,7 +15,7 @@ from lib.training.supervised import Training
 
 EPOCHS = 4
 TRAINING = Training(EPOCHS, batch=32, learning_rate=0.1)
-TASK = Task("digits", "digits_mlp", seeds=1, shares=(0.25, 0.5), training=TRAINING)
+TASK = Task("digits", "digits_mlp", seeds=1, shares=(0.25, 0.5), decay=0.1, training=TRAINING)
 ENDS = {  # variant: epochs that the network has been trained at the end
     "dense": 4,
     "halves": 4,
@@ -107,8 +107,8 @@ def test_flips_are_those_of_masks_that_are_learned(watched):
 
 def test_a_task_that_cannot_be_laid_out_is_refused():
     with pytest.raises(BadInput, match=r"0\.1 of 4 epochs is not a whole number"):
-        Task("digits", "digits_mlp", 1, (0.1,), TRAINING)
+        Task("digits", "digits_mlp", 1, (0.1,), 0.1, TRAINING)
     with pytest.raises(BadInput, match="even number"):
-        Task("digits", "digits_mlp", 1, (), replace(TRAINING, epochs=5))
+        Task("digits", "digits_mlp", 1, (), 0.1, replace(TRAINING, epochs=5))
     with pytest.raises(BadInput, match="network"):
-        Task("digits", "nothing", 1, (), TRAINING)
+        Task("digits", "nothing", 1, (), 0.1, TRAINING)

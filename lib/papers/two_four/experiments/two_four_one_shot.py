@@ -9,9 +9,9 @@ A network is trained once; every row is a pruned copy of it:
                 Alistarh 2023)
 
 in the patterns 2:4, 4:8 and 50 % (unstructured: Wanda within each row, the others within a layer, SparseGPT within 128
-of its columns), for N:M also after a permutation of channels (`order`) that lets 2:4 keep more of the magnitude, which
-can only help 4:8 too: what is 2:4 is also 4:8. Unstructured masks by score alone do not depend on the order. All see
-the same calibration data, a few training examples, and so does INT8.
+of its columns). N:M is tried a second time after a permutation of channels (`order`), found so that 2:4 keeps more of
+the magnitude; what is 2:4 is also 4:8. Unstructured masks by score alone do not depend on the order. All see the same
+calibration data, a few training examples, and so does INT8.
 
 `bits` are the cross-entropy on the test data, in bits an example or a character; `accuracy` the share that is right, in
 percent (of characters: foreseen). `masks` counts how many different sets of masks so many repetitions gave.

@@ -27,12 +27,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
 from lib import pruners
-from lib.base import BadInput, Count, refuse_twice, refuse_unknown
+from lib.base import BadInput, Count, Range, refuse_twice, refuse_unknown
 from lib.companion.sweep.context import Context
 from lib.data import vision
 from lib.models import plain, resnet
@@ -60,12 +61,14 @@ class Task:
     Attributes:
         seeds: how many, from 0.
         shares: of the session, for shorter second ones; each a whole number of epochs.
+        decay: of masked weights in SR-STE, the paper's lambda_W.
     """
 
     data: str
     network: str
     seeds: Count
     shares: tuple[float, ...]
+    decay: Annotated[float, Range(0)]
     training: Training
 
     def __post_init__(self):
@@ -105,20 +108,20 @@ def units(configuration: dict) -> int:
 def run(configuration: dict, context: Context) -> list[dict]:
     """Train all variants of one configuration; one row a variant and epoch."""
     sessions = Sessions(configuration, context)
-    epochs, fresh = sessions.training.epochs, sessions.fresh
+    epochs, fresh, decay = sessions.training.epochs, sessions.fresh, configuration["decay"]
 
     dense = sessions.train("dense", fresh(), epochs)
     half = sessions.train("halves", fresh(), epochs // 2)
     sessions.train("halves", masked_copy(half, sessions.masks(half, TWO_FOUR)), epochs // 2, 1, epochs // 2)
-    for variant, pattern, decay, length in (
+    for variant, pattern, strength, length in (
         ("ste", TWO_FOUR, 0.0, epochs),
-        ("sr_ste", TWO_FOUR, pruners.DECAY, epochs),
-        ("sr_ste_transposable", BOTH_WAYS, pruners.DECAY, epochs),
-        ("sr_ste_long", TWO_FOUR, pruners.DECAY, 2 * epochs),
-        ("sr_ste_transposable_long", BOTH_WAYS, pruners.DECAY, 2 * epochs),
+        ("sr_ste", TWO_FOUR, decay, epochs),
+        ("sr_ste_transposable", BOTH_WAYS, decay, epochs),
+        ("sr_ste_long", TWO_FOUR, decay, 2 * epochs),
+        ("sr_ste_transposable_long", BOTH_WAYS, decay, 2 * epochs),
     ):
         model = fresh()
-        pruners.learn(model, pattern, decay, pruners.eligible_both_ways(model))
+        pruners.learn(model, pattern, strength, pruners.eligible_both_ways(model))
         sessions.train(variant, model, length)
 
     sessions.train("dense_twice", masked_copy(dense, {}), epochs, 1, epochs)
@@ -164,7 +167,7 @@ class Sessions:
             self.key["seed"],
             number,
             self.context.checkpoint(f"{variant}_{number}.pt"),
-            on_progress=lambda: self.context.advance(variant),
+            on_progress=lambda: self.context.report_progress(variant),
             measure=pruners.flip_rate,
         )
         sparsity = pruners.sparsity(model)
