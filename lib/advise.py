@@ -22,7 +22,7 @@ from lib.base import BadInput
 from lib.bench.timing import in_turn
 from lib.kernels import two_four
 from lib.kernels.products import csr, csr_linear, int8_linear, padded, quantised
-from lib.pruners.layers import as_matrix, positions
+from lib.pruners.uses import positions
 
 COLUMNS = ("layer", "m", "n", "k", "sparsity", "batch", "dense_ms", "int8_ms", "two_four_ms", "csr_ms", "use", "why")
 METHODS = {"dense": "dense", "int8": "int8", "two_four": "2:4", "csr": "CSR"}
@@ -66,7 +66,7 @@ def advise(
     uses = {layer.name: 1 for layer in layers} if shape is None else positions(model, shape)
     rows = []
     for layer in layers:
-        matrix, groups = as_matrix(layer.weight).to(device, dtype), getattr(layer.module, "groups", 1)
+        matrix, groups = layer.matrix().to(device, dtype), getattr(layer.module, "groups", 1)
         m, k, n = len(matrix) // groups, matrix.shape[1], batch * uses.get(layer.name, 0)
         row = {"layer": layer.name, "m": m, "n": n, "k": k, "batch": batch}
         row["sparsity"] = float((matrix == 0).double().mean())

@@ -11,7 +11,6 @@ that go. Layers are pruned in the order in which they run, each on the inputs th
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -21,11 +20,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lib.base import BadInput
-from lib.pruners.layers import Prunable, Scores, as_matrix, eligible, from_matrix, prunable
-from lib.pruners.masks import attach, attached, original
+from lib.pruners import kinds
+from lib.pruners.inputs import Inputs, call, duplicate
+from lib.pruners.layers import Prunable, Scores, Select, chosen, eligible, leave_out, prunable
+from lib.pruners.masks import attach, attached, original, original_of
 
 Pattern = Callable[..., dict[str, Tensor]]
-Batch = Tensor | Sequence[object] | Mapping[str, object]
 
 
 class Solver(Protocol):
@@ -123,156 +123,167 @@ def inverse_factor(moments: Tensor, dampening: float = 0.0) -> Tensor:
     return torch.linalg.cholesky(torch.cholesky_inverse(lower), upper=True)
 
 
-def one_shot(
-    model: nn.Module, batches: Iterable[Batch], solver: Solver, only: Iterable[str] | None = None
-) -> nn.Module:
-    """A pruned copy of a network, each layer solved on what its pruned predecessors give it; nothing is trained.
+def one_shot(model: nn.Module, batches: Iterable[Inputs], solver: Solver, select: Select = None) -> nn.Module:
+    """Prune a copy of a network, each layer solved on what its pruned predecessors give it; nothing is trained.
 
     The calibration data pass through the network once a layer. The same model and batches give the same masks.
 
     Args:
-        batches: inputs to calibrate on: tensors, tuples of arguments or dictionaries of keyword arguments.
+        batches: what the model is called with, see `pruners.inputs`.
         solver: `Wanda`, `SparseGPT`, or one like them.
-        only: names of the weights to prune; None: the `eligible` ones.
+        select: as `prunable`; None: the `eligible` ones. Layers whose products cannot be watched (`Kind.affine` says
+            which can) or whose weight another layer shares are left out with a warning.
 
     Returns:
         The copy in evaluation mode, its masks attached.
 
     Raises:
-        BadInput: an unknown name, a stacked or masked layer, no batches, or a layer that no batch reaches.
+        BadInput: an unknown name, a masked layer, no batches, or a layer that no batch reaches.
     """
-    model = copy.deepcopy(model).eval()
+    model = duplicate(model).eval()
     batches = list(batches)
-    layers = {layer.name: layer for layer in prunable(model)}
-    for name in _order(model, batches, _chosen(model, layers, only)):
+    names = eligible(model) if select is None else chosen(prunable(model), select, {}, "there are")
+    if masked := attached(model).keys() & set(names):
+        raise BadInput(f"{min(masked)} has a mask already: one-shot pruning begins with a dense network")
+    layers = _watched(model, names)
+    for name in _order(model, batches, layers):
         layer = layers[name]
         moments = _moments(model, batches, {name: layer})[name]
-        parts = as_matrix(layer.weight).chunk(len(moments))  # a group of a convolution has inputs of its own
+        parts = layer.matrix().chunk(len(moments))  # a group of a convolution has inputs of its own
         solved = [solver(part, own.to(part.device)) for part, own in zip(parts, moments, strict=True)]
-        weight, mask = (torch.cat(found) for found in zip(*solved, strict=True))
-        shape = layer.weight.shape
+        weight, mask = (
+            layer.layout.tensor(torch.cat(found), layer.weight.shape) for found in zip(*solved, strict=True)
+        )
         with torch.no_grad():
-            original(layer).copy_(from_matrix(weight, shape))
-        attach(model, {name: from_matrix(mask, shape).contiguous()})
+            original(layer).copy_(original_of(layer, weight))
+        attach(model, {name: mask.contiguous()})
     return model
 
 
-def wanda(model: nn.Module, batches: Iterable[Batch]) -> Scores:
-    """|W_ij| ||X_j|| of all layers of a dense network at once, the norm in root mean square over positions.
+def wanda(model: nn.Module, batches: Iterable[Inputs], select: Select = None) -> Scores:
+    """Score |W_ij| ||X_j|| in all layers of a dense network at once, the norm in root mean square over positions.
 
-    A score like any other, for any pattern and schedule (`functools.partial(wanda, batches=...)` for a `Pruner`). It
-    differs from `one_shot` with `Wanda` in that no layer knows yet that others are pruned too.
+    It goes with any pattern and schedule (`functools.partial(wanda, batches=...)` for a `Pruner`). It differs from
+    `one_shot` with `Wanda` in that no layer knows yet that others are pruned too.
+
+    Args:
+        batches, select: as in `one_shot`; None: all layers whose products can be watched.
     """
-    layers = {layer.name: layer for layer in prunable(model)}
-    moments = second_moments(model, batches)
+    moments = second_moments(model, batches, select)
+    layers = {layer.name: layer for layer in prunable(model) if layer.name in moments}
     tensors = {}
     for name, layer in layers.items():
-        parts = as_matrix(layer.weight).chunk(len(moments[name]))
+        parts = layer.matrix().chunk(len(moments[name]))
         scores = [_wanda(part, own.diagonal()) for part, own in zip(parts, moments[name], strict=True)]
-        tensors[name] = from_matrix(torch.cat(scores), layer.weight.shape)
+        tensors[name] = layer.layout.tensor(torch.cat(scores), layer.weight.shape).contiguous()
     return Scores(tensors, layers)
 
 
-def second_moments(model: nn.Module, batches: Iterable[Batch]) -> dict[str, Tensor]:
+def second_moments(model: nn.Module, batches: Iterable[Inputs], select: Select = None) -> dict[str, Tensor]:
     """Measure X X^T, over the number of columns, of what enters each layer; the model is left alone.
 
+    Args:
+        batches, select: as in `one_shot`; None: all layers whose products can be watched.
+
     Returns:
-        {parameter name: float64 [groups, C, C]}, in the columns of `as_matrix`; one group but for grouped convolutions.
+        {parameter name: float64 [groups, C, C]}, in the columns of `Prunable.matrix`; one group but for grouped
+        convolutions.
     """
-    twin = copy.deepcopy(model).eval()
-    return _moments(twin, list(batches), {layer.name: layer for layer in prunable(twin)})
+    twin = duplicate(model).eval()
+    return _moments(twin, list(batches), _watched(twin, [layer.name for layer in prunable(twin, select)]))
+
+
+def columns_of(layer: Prunable, inputs: Tensor) -> Tensor:
+    """Return what a layer's matrix is multiplied by: its inputs as columns [groups, C, positions].
+
+    Of a Linear each input is a column, of a transposed convolution each input position; of a convolution each place
+    that the kernel takes, kernel positions first and input channels running fastest, as in `Prunable.matrix`.
+    """
+    module, axes, inputs = layer.module, layer.layout.axes, inputs.detach()
+    if "t" in axes:
+        return inputs.movedim(1, 0).flatten(1).unflatten(0, (layer.layout.groups, -1))
+    if "k" not in axes:
+        return inputs.flatten(0, -2).T[None]
+    padding = module._reversed_padding_repeated_twice  # of each axis, the last first: whatever "same" or a number meant
+    mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
+    places = F.pad(inputs, padding, mode=mode)
+    for axis, (size, step, apart) in enumerate(zip(module.kernel_size, module.stride, module.dilation, strict=True), 2):
+        places = places.unfold(axis, apart * (size - 1) + 1, step)[..., ::apart]
+    count = len(module.kernel_size)
+    places = places.unflatten(1, (module.groups, -1))  # [N, groups, channels, positions ..., kernel ...]
+    kernel, positions = list(range(3 + count, 3 + 2 * count)), list(range(3, 3 + count))
+    return places.permute(1, *kernel, 2, 0, *positions).flatten(2 + count).flatten(1, 1 + count)
 
 
 def _wanda(weight: Tensor, squares: Tensor) -> Tensor:
     return weight.abs() * squares.sqrt().to(weight.device, weight.dtype)
 
 
-def _chosen(model: nn.Module, layers: Mapping[str, Prunable], only: Iterable[str] | None) -> list[str]:
-    chosen = eligible(model) if only is None else list(only)
-    for name in chosen:
-        if name not in layers:
-            raise BadInput(f"only: the model has no prunable layer {name!r}; it has: {', '.join(layers)}")
-    if masked := attached(model).keys() & set(chosen):
-        raise BadInput(f"{min(masked)} has a mask already: one-shot pruning begins with a dense network")
-    return chosen
+def _watched(model: nn.Module, names: Iterable[str]) -> dict[str, Prunable]:
+    """The layers of these names whose inputs can be watched; the others are left out with a warning."""
+    there = {layer.name: layer for layer in prunable(model)}
+    layers = {}
+    for name in names:
+        layer = there[name]
+        if layer.tied:
+            leave_out(name, "other layers share it and have other inputs")
+        elif not kinds.find(layer.module)[0].affine:
+            leave_out(name, f"it is inside a {type(layer.module).__name__}, whose own inputs alone can be seen")
+        else:
+            layers[name] = layer
+    if not layers:
+        raise BadInput("no layer is left whose inputs can be seen: one shot knows Linear layers and convolutions")
+    return layers
 
 
-def _order(model: nn.Module, batches: Sequence[Batch], names: Iterable[str]) -> list[str]:
+def _order(model: nn.Module, batches: Sequence[Inputs], layers: Mapping[str, Prunable]) -> list[str]:
     """The layers in the order in which they first run."""
-    seen: list[str] = []
-    layers = {layer.name: layer.module for layer in prunable(model)}
-    names = set(names)
-    handles = [
-        layers[name].register_forward_pre_hook(lambda *_, name=name: seen.append(name) if name not in seen else None)
-        for name in names
-    ]
-    try:
-        if not batches:
-            raise BadInput("no batches to calibrate on: one-shot pruning needs at least one")
-        _feed(model, batches[0])
-    finally:
-        for handle in handles:
-            handle.remove()
-    if missed := sorted(names - set(seen)):
-        raise BadInput(f"{', '.join(missed)}: never reached by the calibration data, so nothing is known of its inputs")
-    return seen
+    seen: dict[str, None] = {}
+    if not batches:
+        raise BadInput("no batches to calibrate on: one-shot pruning needs at least one")
+    _feed(model, batches[:1], layers, lambda layer, inputs: seen.setdefault(layer.name))
+    _refuse_missed(layers, seen)
+    return list(seen)
 
 
-def _moments(model: nn.Module, batches: Sequence[Batch], layers: Mapping[str, Prunable]) -> dict[str, Tensor]:
-    """Mean second moments of what enters each layer, {name: float64 [groups, C, C]}, in the columns of `as_matrix`."""
+def _moments(model: nn.Module, batches: Sequence[Inputs], layers: Mapping[str, Prunable]) -> dict[str, Tensor]:
+    """Second moments of what enters each layer, see `second_moments`."""
     sums: dict[str, Tensor] = {}
     counts: dict[str, int] = {}
 
-    def watch(layer: Prunable) -> Callable:
-        if not isinstance(layer.module, (nn.Linear, nn.Conv2d)):
-            kind = type(layer.module).__name__
-            raise BadInput(
-                f"{layer.name} belongs to {kind}: one shot knows the inputs of Linear and Conv2d layers only"
-            )
+    def add(layer: Prunable, inputs: Tensor) -> None:
+        columns = columns_of(layer, inputs).double()  # [groups, C, positions]
+        if not bool(torch.isfinite(columns).all()):
+            raise BadInput(f"the input of {layer.name} is not finite")
+        sums[layer.name] = sums.get(layer.name, 0) + columns @ columns.mT
+        counts[layer.name] = counts.get(layer.name, 0) + columns.shape[-1]
 
-        def hook(module: nn.Module, arguments: tuple) -> None:
-            columns = columns_of(module, arguments[0]).double()  # [groups, C, positions]
-            if not bool(torch.isfinite(columns).all()):
-                raise BadInput(f"the input of {layer.name} is not finite")
-            sums[layer.name] = sums.get(layer.name, 0) + columns @ columns.mT
-            counts[layer.name] = counts.get(layer.name, 0) + columns.shape[-1]
-
-        return hook
-
-    handles = [layer.module.register_forward_pre_hook(watch(layer)) for layer in layers.values()]
-    try:
-        for batch in batches:
-            _feed(model, batch)
-    finally:
-        for handle in handles:
-            handle.remove()
-    if missed := [name for name in layers if name not in sums]:
-        raise BadInput(f"{', '.join(missed)}: never reached by the calibration data, so nothing is known of its inputs")
+    _feed(model, batches, layers, add)
+    _refuse_missed(layers, sums)
     return {name: sums[name] / counts[name] for name in layers}
 
 
-def columns_of(module: nn.Module, inputs: Tensor) -> Tensor:
-    """What a layer's matrix is multiplied by: its inputs as columns [groups, C, positions].
+def _feed(
+    model: nn.Module,
+    batches: Sequence[Inputs],
+    layers: Mapping[str, Prunable],
+    watch: Callable[[Prunable, Tensor], object],
+) -> None:
+    """Call the model on each batch, and `watch` with what enters each layer."""
 
-    Of a Linear each input is a column; of a Conv2d each place that the kernel takes, kernel positions first and input
-    channels running fastest, which is the order of `as_matrix`.
-    """
-    if isinstance(module, nn.Linear):
-        return inputs.detach().flatten(0, -2).T[None]
-    padding = module._reversed_padding_repeated_twice  # left, right, top, bottom: whatever "same" or a number meant
-    mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
-    padded = F.pad(inputs.detach(), padding, mode=mode)
-    places = F.unfold(padded, module.kernel_size, module.dilation, stride=module.stride)
-    count, size = module.in_channels, places.shape[1] // module.in_channels
-    places = places.unflatten(1, (module.groups, count // module.groups, size))  # [N, groups, channels, R S, positions]
-    return places.permute(1, 3, 2, 0, 4).flatten(3).flatten(1, 2)
+    def hook(layer: Prunable) -> Callable:
+        return lambda module, args, kwargs: watch(layer, args[0] if args else next(iter(kwargs.values()))) and None
+
+    handles = [layer.module.register_forward_pre_hook(hook(layer), with_kwargs=True) for layer in layers.values()]
+    try:
+        with torch.no_grad():
+            for batch in batches:
+                call(model, batch)
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
-def _feed(model: nn.Module, batch: Batch) -> None:
-    with torch.no_grad():
-        if isinstance(batch, Tensor):
-            model(batch)
-        elif isinstance(batch, Mapping):
-            model(**batch)
-        else:
-            model(*batch)
+def _refuse_missed(layers: Mapping[str, Prunable], seen: Mapping[str, object]) -> None:
+    if missed := [name for name in layers if name not in seen]:
+        raise BadInput(f"{', '.join(missed)}: never reached by the calibration data, so nothing is known of its inputs")

@@ -10,7 +10,8 @@ from torch import nn
 
 from lib.kernels import storage
 from lib.kernels.two_four import has_pattern
-from lib.pruners.layers import as_matrix, positions, prunable
+from lib.pruners.layers import prunable
+from lib.pruners.uses import positions
 
 
 def parameters(model: nn.Module) -> int:
@@ -47,7 +48,7 @@ def sizes(model: nn.Module, shape: Sequence[int], value_bits: int = 16) -> dict[
         parameters (all trained numbers), weights (those that can be pruned), kept (weights that are not zero),
         bytes_dense, bytes_csr, bytes_bitmap, bytes_two_four, flops_dense (of the same network without zeros), flops.
     """
-    layers = {layer.name: as_matrix(layer.weight.detach()) for layer in prunable(model)}
+    layers = {layer.name: layer.matrix() for layer in prunable(model)}
     nonzeros = {name: int((matrix != 0).sum()) for name, matrix in layers.items()}
     weights, trained = sum(matrix.numel() for matrix in layers.values()), parameters(model)
     found = {"parameters": trained, "weights": weights, "kept": sum(nonzeros.values())}

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from lib.base import BadInput
-from lib.pruners.layers import as_matrix, eligible, from_matrix, prunable
+from lib.pruners.layers import eligible, layout, prunable
 from lib.pruners.patterns import check
 
 CHUNK = 4096  # blocks of 4 x 4 whose 90 sums are held at a time: 1.5 MB, which stays in the cache of a core
@@ -36,7 +36,7 @@ CHUNK = 4096  # blocks of 4 x 4 whose 90 sums are held at a time: 1.5 MB, which 
 def transposable(scores: Mapping[str, Tensor], n: int = 2, m: int = 4) -> dict[str, Tensor]:
     """Keep n of every m along the rows and along the columns, so that the scores kept add up to the most there is.
 
-    Rows and columns are those of the layer's matrix product (`as_matrix`): outputs and inputs of a Linear; of a
+    Rows and columns are those of the layer's matrix product (`kinds.Layout`): outputs and inputs of a Linear; of a
     Conv2d outputs, and input channels at each kernel position in turn. Where m divides the input channels, the mask
     is also N:M along the outputs at each kernel position, which is what the gradient of the inputs sums over.
 
@@ -55,18 +55,18 @@ def transposable(scores: Mapping[str, Tensor], n: int = 2, m: int = 4) -> dict[s
     check(scores)
     masks = {}
     for name, score in scores.items():
-        matrix = as_matrix(score)
+        matrix = layout(scores, name).matrix(score)
         _refuse_uneven(name, matrix, n, m)
         blocks = to_blocks(matrix, m)
         mask = best_two_four(blocks) if (n, m) == (2, 4) else assignment(blocks, n)[0]
-        masks[name] = from_matrix(from_blocks(mask, matrix.shape), score.shape).contiguous()
+        masks[name] = layout(scores, name).tensor(from_blocks(mask, matrix.shape), score.shape).contiguous()
     return masks
 
 
 def eligible_both_ways(model: nn.Module, m: int = 4) -> list[str]:
     """Name the the weights that the 2:4 workflow prunes (`eligible`) and whose rows m divides as well."""
-    rows = {layer.name: len(layer.weight) for layer in prunable(model)}
-    return [name for name in eligible(model) if rows[name] % m == 0]
+    rows = {layer.name: len(layer.matrix()) for layer in prunable(model, eligible(model))}
+    return [name for name, count in rows.items() if count % m == 0]
 
 
 def gaps(scores: Mapping[str, Tensor], masks: Mapping[str, Tensor], n: int = 2, m: int = 4) -> dict[str, Tensor]:
@@ -85,9 +85,9 @@ def gaps(scores: Mapping[str, Tensor], masks: Mapping[str, Tensor], n: int = 2, 
     for name, score in scores.items():
         if name not in masks or masks[name].shape != score.shape:
             raise BadInput(f"{name}: expected a mask of the scores' shape {tuple(score.shape)}")
-        matrix = as_matrix(score)
+        matrix = layout(scores, name).matrix(score)
         _refuse_uneven(name, matrix, n, m)
-        blocks, mask = to_blocks(matrix, m).double().cpu(), to_blocks(as_matrix(masks[name]), m).cpu()
+        blocks, mask = to_blocks(matrix, m).double().cpu(), to_blocks(layout(scores, name).matrix(masks[name]), m).cpu()
         _, rows, columns = assignment(blocks, n)
         found[name] = dual(blocks, n, rows, columns) - (blocks * mask).sum((1, 2))
     return found

@@ -113,6 +113,16 @@ def saved_alexnet_weights(widths, layer):
     return [27 + 9 * b, 9 * (a + c), 9 * (b + d), 9 * (c + e), 9 * d, g, f + h, g + 10][layer]
 
 
+def sr_ste_step(weights, gradients, mask, rate, decay):
+    return [w - rate * (g + decay * w * (not kept)) for w, g, kept in zip(weights, gradients, mask, strict=True)]
+
+
+def flip_rate(masks):
+    steps = len(masks) - 1
+    changed = sum(a != b for k in range(steps) for a, b in zip(masks[k], masks[k + 1], strict=True))
+    return 100 * changed / steps / len(masks[0])
+
+
 SOLUTIONS = {
     "00.1": 218,
     "00.2": 0.8 + (0 - 0.8) * (1 - 2 / 4) ** 3,
@@ -163,6 +173,11 @@ SOLUTIONS = {
     "27.1": 7,  # 2^6 < 90 <= 2^7
     "27.2": bound_of,
     "27.3": 9.1,
+    "28.1": 1.5,
+    "28.2": 1.5,
+    "28.3": sr_ste_step,
+    "28.4": flip_rate,
+    "28.5": 100,
     "30.1": 198,
     "30.2": errors,
     "30.3": 0.598,
@@ -189,12 +204,16 @@ SOLUTIONS = {
     "50.1": 16_384,
     "50.2": circulant_block,
     "50.3": 74.5,
-    "51.1": sparsities,
-    "51.2": 49.9,  # 0.95 x 47.5 + 0.05 x 95
-    "51.3": 40.0,
+    "51.1": 49.9,  # 0.95 x 47.5 + 0.05 x 95
+    "51.2": 40.0,
+    "51.3": sparsities,
+    "51.4": lambda returns, size: [float(np.mean(returns[: i + 1][-size:])) for i in range(len(returns))],
+    "51.5": 62,
     "52.1": 59.8,
-    "52.2": average_ratio,
-    "52.3": 37.5,
+    "52.2": 37.5,
+    "52.3": average_ratio,
+    "52.4": lambda numbers, kept: [[numbers[(i - j) % 4] * kept[(i - j) % 4] for j in range(4)] for i in range(4)],
+    "52.5": 60,
     "53.1": 80,
     "53.2": lambda weights, gradients: abs(weights[0] * sum(gradients)),
     "53.3": 28,
@@ -218,6 +237,11 @@ WRONG = {
     "27.1": 12,  # as many as 2:4 needs in rows alone: six patterns in each of four
     "27.2": lambda block, n, rows, columns: bound_of(block, 1, rows, columns),
     "27.3": 10,  # of what is kept, not of the optimum
+    "28.1": 4.0,
+    "28.2": 0.75,
+    "28.3": lambda weights, gradients, mask, rate, decay: weights,
+    "28.4": lambda masks: 0.0,
+    "28.5": 90,
     "30.1": 200,
     "30.2": lambda scores, same, threshold: errors(scores, same, threshold + 1e-9),  # equal is not accepted
     "30.3": 0.402,
@@ -244,12 +268,6 @@ WRONG = {
     "50.1": 4096,  # a number a block
     "50.2": lambda c: [[c[(j - i) % len(c)] for j in range(len(c))] for i in range(len(c))],
     "50.3": 80.2,
-    "51.1": lambda rewards: [5 * sum(r > 0 for r in rewards[: i + 1]) for i in range(len(rewards))],
-    "51.2": 47.5,
-    "51.3": 45.8,  # without the bitmap
-    "52.1": 53.5,
-    "52.2": lambda sparsities, block, shift: np.mean([1 - (1 - s) / block for s in sparsities]),
-    "52.3": 75,
     "53.1": 95,
     "53.2": lambda weights, gradients: sum(abs(w * g) for w, g in zip(weights, gradients, strict=True)),
     "53.3": 27,

@@ -10,7 +10,6 @@ from lib import pruners
 from lib.base import BadInput
 from lib.models.mlp import StackedLinear
 from lib.models.resnet import small_resnet
-from lib.pruners.layers import as_matrix
 from lib.pruners.one_shot import columns_of, inverse_factor
 
 HALF = partial(pruners.unstructured, sparsity=0.5, scope="row")
@@ -159,19 +158,38 @@ def test_an_input_that_is_always_zero_loses_its_weights_and_harms_nothing():
         nn.Conv2d(8, 12, 3, padding=1, bias=False),
         nn.Conv2d(8, 12, (3, 2), stride=2, padding=(1, 0), dilation=(1, 2), groups=4, bias=False),
         nn.Conv2d(8, 4, 3, padding="same", padding_mode="circular", bias=False),
+        nn.Conv1d(8, 6, 3, stride=2, dilation=2, groups=2, bias=False),
+        nn.Conv3d(8, 4, (1, 2, 3), padding=1, bias=False),
+        nn.ConvTranspose2d(8, 6, 1, groups=2, bias=False),
         nn.Linear(8, 5, bias=False),
     ],
+    ids=str,
 )
 def test_the_columns_of_a_layer_times_its_matrix_are_its_outputs(layer):
-    """The second moments belong to the weight as `as_matrix` lays it out, whatever the convolution."""
+    """The second moments belong to the weight as its matrix lies, whatever the convolution."""
     layer = layer.double()
-    inputs = gaussian(3, 7, 8) if isinstance(layer, nn.Linear) else gaussian(3, 8, 6, 7)
-    columns = columns_of(layer, inputs)
-    parts = as_matrix(layer.weight.detach()).chunk(len(columns))
+    inputs = gaussian(3, 7, 8) if isinstance(layer, nn.Linear) else gaussian(3, 8, *(6, 7, 5)[: layer.weight.dim() - 2])
+    (prunable,) = pruners.prunable(layer)
+    columns = columns_of(prunable, inputs)
+    parts = prunable.matrix().chunk(len(columns))
     found = torch.cat([part @ own for part, own in zip(parts, columns, strict=True)])
     outputs = layer(inputs).detach()
     outputs = outputs.flatten(0, 1).T if isinstance(layer, nn.Linear) else outputs.movedim(1, 0).flatten(1)
     torch.testing.assert_close(found, outputs)
+
+
+def test_what_cannot_be_watched_is_left_out_by_name_and_the_rest_is_pruned():
+    class Recurrent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm, self.fc = nn.LSTM(16, 16), nn.Linear(16, 16)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            return self.fc(self.lstm(inputs)[0])
+
+    with pytest.warns(pruners.LeftOut, match=r"lstm\.weight_\w+ is left out: it is inside a LSTM"):
+        pruned = pruners.one_shot(Recurrent(), [torch.randn(5, 2, 16)], pruners.Wanda(TWO_FOUR))
+    assert list(pruners.attached(pruned)) == ["fc.weight"]
 
 
 def network() -> tuple[nn.Module, list[Tensor]]:
@@ -234,8 +252,8 @@ def test_batches_may_be_tensors_tuples_or_dictionaries():
 def test_what_cannot_be_pruned_in_one_shot_is_refused_in_a_line():
     model, batches = network()
     solver = pruners.Wanda(TWO_FOUR)
-    with pytest.raises(BadInput, match="no prunable layer 'nothing'"):
-        pruners.one_shot(model, batches, solver, only=["nothing"])
+    with pytest.raises(BadInput, match="no 'nothing'"):
+        pruners.one_shot(model, batches, solver, select=["nothing"])
     with pytest.raises(BadInput, match="no batches"):
         pruners.one_shot(model, [], solver)
     with pytest.raises(BadInput, match="not finite"):
@@ -246,8 +264,9 @@ def test_what_cannot_be_pruned_in_one_shot_is_refused_in_a_line():
         pruners.SparseGPT(TWO_FOUR, 0)
     with pytest.raises(BadInput, match=r"aside\.weight: never reached"):
         pruners.one_shot(Half(), [torch.randn(4, 16)], solver)
-    with pytest.raises(BadInput, match="belongs to StackedLinear"):
-        pruners.wanda(nn.Sequential(StackedLinear(16, 16, [torch.Generator()])), [torch.randn(1, 4, 16)])
+    stack = nn.Sequential(StackedLinear(16, 16, [torch.Generator()]))
+    with pytest.warns(pruners.LeftOut), pytest.raises(BadInput, match="no layer is left whose inputs can be seen"):
+        pruners.wanda(stack, [torch.randn(1, 4, 16)])
 
 
 class Half(nn.Module):

@@ -1,4 +1,4 @@
-"""Exercises of paper 2: notebooks 20 to 25."""
+"""Exercises of paper 2: notebooks 20 to 28."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from lib import pruners
 from lib.companion.exercises.checkers import Checker, checking, function, number
 from lib.companion.statistics import interval, verdict
 from lib.kernels import int8, products, storage
+from lib.papers.two_four import exercises_beyond
 from lib.pruners import permutation
 from lib.pruners.transposable import dual, patterns
 
@@ -506,5 +507,6 @@ EXERCISES: dict[str, Checker] = {
         tolerance=0.05,
     ),
 }
+EXERCISES |= exercises_beyond.EXERCISES
 
 check = checking(EXERCISES)

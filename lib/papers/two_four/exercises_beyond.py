@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 
 import torch
 
@@ -40,13 +41,13 @@ def _flip_rate(masks: list[list[bool]]) -> float:
 
 
 def _changes(masks: list[list[bool]]) -> int:
-    pairs = zip(masks, masks[1:], strict=False)
+    pairs = pairwise(masks)
     return sum(a != b for one, other in pairs for a, b in zip(one, other, strict=True))
 
 
 def _returns(masks: list[list[bool]]) -> float:
     """As `_flip_rate`, but only of entries that come back: a typical mistake."""
-    pairs = zip(masks, masks[1:], strict=False)
+    pairs = pairwise(masks)
     back = sum(b and not a for one, other in pairs for a, b in zip(one, other, strict=True))
     return 100 * back / (len(masks) - 1) / len(masks[0])
 
@@ -131,6 +132,6 @@ EXERCISES: dict[str, Checker] = {
             0.0: "is one of the masks turned round? True means kept in both.",
         },
         second="With an enormous diagonal the inverse is a multiple of the identity: all inputs count the same.",
-        learned="SparseGPT without knowledge of its inputs is magnitude; dampening is how much it distrusts what it saw.",
+        learned="Without knowledge of the inputs SparseGPT is magnitude; dampening is distrust of what was seen.",
     ),
 }
