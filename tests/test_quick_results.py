@@ -22,6 +22,11 @@ POINTS = 1.0  # accuracy in percent of 500 test digits: five of them may fall on
 CLOSE = {"accuracy": POINTS, "return": 1.0, "normalised_return": 0.1, "sparsity": 1e-6, "kept": 0.1, "bits": 0.01}
 CLOSE |= {"int8_accuracy": POINTS, "int8_bits": 0.01, "flips": 0.1}
 CLOSE |= {
+    "precision": 3.0,  # of a detector that has only begun to learn
+    "precision_50": 5.0,
+    "frechet": 3.0,
+    "generator_loss": 0.1,
+    "discriminator_loss": 0.1,
     "eer": 3.0,
     "eer_cosine": 3.0,
     "min_dcf": 0.1,
@@ -33,7 +38,7 @@ CLOSE |= {
 # sums in another order than a Xeon, and of training, chaotic as it is, the outline stays the same: which rows there
 # are, and about where they are. Of returns not even that; an agent of 1,000 steps may or may not have learned to stand.
 COMPUTED_ON = "AuthenticAMD"
-COARSE = {"accuracy": 10.0, "kept": 2.0, "eer": 15.0, "min_dcf": 0.2}
+COARSE = {"accuracy": 10.0, "kept": 2.0, "eer": 15.0, "min_dcf": 0.2, "precision": 10.0, "frechet": 10.0}
 FIXED = ("sparsity", "flops")  # in paper 2 by the pattern, whatever the weights are
 CHEAP = {  # of a seed other than 0, where there is one: a seed that is not passed on is 0
     "gst_bc": {"shift": 0.5},
@@ -47,6 +52,8 @@ CHEAP = {  # of a seed other than 0, where there is one: a seed that is not pass
     "offline_rl_scaling": {"algorithm": "plain_bc", "scaled": False, "seed": 1},
     "skdfe": {"network": "resnet34", "seed": 1},
     "skdfe_two_four": {"seed": 0},
+    "two_four_detection": {"seed": 0},
+    "two_four_gan": {"seed": 1},
     "two_four_language": {"seed": 1},
     "two_four_networks": {"network": "small_vgg", "seed": 1},
     "two_four_one_shot": {"data": "grammar", "seed": 1},

@@ -129,7 +129,7 @@ def _learning(model: nn.Module) -> list[tuple[Prunable, StraightThrough]]:
 
 
 def flip_rate(model: nn.Module) -> float:
-    """Measure how many entries of the masks changed a step since this was last asked, in percent; nan where no mask follows.
+    """Measure how many entries of masks changed a step since this was last asked, in percent; nan where none follows.
 
     This is the flip rate of Hu et al. (2024, "Accelerating transformer pre-training with 2:4 sparsity"), a mean over
     steps: high while the network still looks for its mask, and close to 0 once it has one.

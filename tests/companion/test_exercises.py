@@ -202,8 +202,10 @@ SOLUTIONS = {
     "43.2": 10.24,
     "43.3": 0.504,
     "50.1": 16_384,
-    "50.2": circulant_block,
-    "50.3": 74.5,
+    "50.2": 74.5,
+    "50.3": circulant_block,
+    "50.4": lambda c, x: [sum(c[(i - j) % len(c)] * x[j] for j in range(len(x))) for i in range(len(c))],
+    "50.5": 81.3,
     "51.1": 49.9,  # 0.95 x 47.5 + 0.05 x 95
     "51.2": 40.0,
     "51.3": sparsities,
@@ -215,8 +217,10 @@ SOLUTIONS = {
     "52.4": lambda numbers, kept: [[numbers[(i - j) % 4] * kept[(i - j) % 4] for j in range(4)] for i in range(4)],
     "52.5": 60,
     "53.1": 80,
-    "53.2": lambda weights, gradients: abs(weights[0] * sum(gradients)),
-    "53.3": 28,
+    "53.2": 0.25,
+    "53.3": lambda weights, gradients: abs(weights[0] * sum(gradients)),
+    "53.4": lambda a, b: round(float(stats.spearmanr(a, b).statistic), 9),
+    "53.5": 28,
     "61.1": 0.85,
 }
 WRONG = {
@@ -265,12 +269,6 @@ WRONG = {
     "43.1": lambda widths, layer: 9 * (3, *widths)[layer] if layer < 5 else (*widths, 10)[layer + 1],  # the price
     "43.2": 409.6,  # with ten classes and one lambda
     "43.3": 0.357,
-    "50.1": 4096,  # a number a block
-    "50.2": lambda c: [[c[(j - i) % len(c)] for j in range(len(c))] for i in range(len(c))],
-    "50.3": 80.2,
-    "53.1": 95,
-    "53.2": lambda weights, gradients: sum(abs(w * g) for w, g in zip(weights, gradients, strict=True)),
-    "53.3": 27,
     "61.1": 0.84,
 }
 

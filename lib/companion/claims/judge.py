@@ -149,7 +149,8 @@ def _judged(claim: Claim, paper: Paper, scale: str, results: Path) -> Judged:
     if runs.empty:
         return Judged(why=f"no run of {experiment} is finished at the {scale} scale")
     used = sorted(set(runs.data if "data" in runs else runs.env))  # whoever learns online has data from there
-    foreign, own = [name for name in used if name not in paper.data], claim.measure.get("data", paper.data)
+    known = claim.data or paper.data
+    foreign, own = [name for name in used if name not in known], claim.measure.get("data", known)
     if claim.kind == "number" and foreign:
         needed = " or ".join(own)
         return Judged(why=f"an absolute number needs {needed}, the {scale} scale has {', '.join(used)}")

@@ -35,6 +35,7 @@ class Claim:
             a small network beats a large one says little where small ones are better anyway.
         ceiling: the largest value that there can be; what has reached it with every seed decides nothing.
         caps: values at which the schedule stops a count; what stands at one with every seed decides nothing.
+        data: what the paper used for this claim, where it is not among what it used for the others; empty: it is.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Claim:
     presupposes: tuple[str, ...] = ()
     ceiling: float | None = None
     caps: tuple[float, ...] = ()
+    data: tuple[str, ...] = ()
 
     def __post_init__(self):
         if self.kind not in KINDS:

@@ -16,7 +16,7 @@ from lib.papers.two_four import measures
 from lib.papers.two_four.experiments import two_four_one_shot as experiment
 from lib.papers.two_four.experiments.two_four_one_shot import METHODS, Task, digest, kinds, quality
 from lib.training import language
-from lib.training.language import Schedule
+from lib.training.steps import Schedule
 from lib.training.supervised import Training
 
 SMALL = {"seeds": 1, "calibrated": 64, "repeats": 2, "proposals": 1000}

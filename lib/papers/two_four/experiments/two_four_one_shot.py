@@ -40,7 +40,8 @@ from lib.papers.two_four.experiments.variants import masked_copy
 from lib.pruners.permutation import anneal, permute
 from lib.training import calibration
 from lib.training.examples import Examples
-from lib.training.language import Schedule, fit, windows
+from lib.training.language import windows
+from lib.training.steps import Schedule, fit
 from lib.training.supervised import Training, seed_of, train
 
 IMAGES: dict[str, Callable[[int], nn.Module]] = {  # from the number of classes
