@@ -28,7 +28,7 @@ def moons_mlp(features: int = 100, hidden: int = 80) -> nn.Sequential:
 
 
 def digits_mlp(classes: int = 10) -> nn.Sequential:
-    """64-128-128-classes with ReLU for 8 x 8 digits: 24,576 weights in the two hidden layers, 26,122 parameters."""
+    """Build 64-128-128-classes with ReLU for 8 x 8 digits: 24,576 hidden weights, 26,122 parameters."""
     return nn.Sequential(
         OrderedDict(
             flatten=nn.Flatten(),

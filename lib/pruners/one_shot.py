@@ -29,15 +29,15 @@ Pattern = Callable[..., dict[str, Tensor]]
 
 
 class Solver(Protocol):
-    """Prunes one layer by what enters it."""
+    """Prune one layer by what enters it."""
 
     def __call__(self, weight: Tensor, moments: Tensor) -> tuple[Tensor, Tensor]:
-        """From a weight [R, C] and the second moments of its inputs [C, C], float64, to (new weight, mask) [R, C]."""
+        """Go from a weight [R, C] and second moments of its inputs [C, C], float64, to (new weight, mask) [R, C]."""
 
 
 @dataclass(frozen=True)
 class Wanda:
-    """Removes the weights of the smallest |W_ij| ||X_j|| and moves none (Sun et al. 2023).
+    """Remove the weights of the smallest |W_ij| ||X_j|| and move none (Sun et al. 2023).
 
     Attributes:
         pattern: from {name: scores} to masks, such as `partial(n_of_m, n=2, m=4)`; for unstructured sparsity weights
@@ -53,7 +53,7 @@ class Wanda:
 
 @dataclass(frozen=True)
 class SparseGPT:
-    """Removes weights column by column, and moves those to the right so that the outputs change least.
+    """Remove weights column by column, and move those to the right so that the outputs change least.
 
     When the weight in column j of a row goes, the columns after j change by -w_j / [H^-1]_jj [H^-1]_j:, with the
     inverse of the moments H of the columns from j on (Optimal Brain Surgeon; SparseGPT, equations 3 and 4). All these
@@ -101,7 +101,7 @@ class SparseGPT:
 
 
 def inverse_factor(moments: Tensor, dampening: float = 0.0) -> Tensor:
-    """The upper Cholesky factor U of the inverse of second moments [C, C], so that their inverse is U^T U.
+    """Compute the upper Cholesky factor U of the inverse of second moments [C, C], so that their inverse is U^T U.
 
     A column whose input is always 0 counts as independent of the others, with a second moment of 1.
 

@@ -67,7 +67,7 @@ Batches = list[tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Task:
-    """One network on one data set: images with `training`, or a text with `first` and `window`.
+    """Describe one network on one data set: images with `training`, or a text with `first` and `window`.
 
     Attributes:
         seeds: how many, from 0.
@@ -95,7 +95,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Settings:
-    """Each task is a network on a data set."""
+    """List the tasks: each is a network on a data set."""
 
     tasks: tuple[Task, ...]
 
@@ -153,7 +153,7 @@ def pruned(model: nn.Module, method: str, pattern: str, trained: Trained) -> nn.
 
 
 def digest(masks: dict[str, Tensor]) -> str:
-    """A fingerprint of masks: two sets have the same exactly if all masks are the same."""
+    """Take a fingerprint of masks: two sets have the same exactly if all masks are the same."""
     found = hashlib.sha256()
     for name in sorted(masks):
         found.update(name.encode() + masks[name].contiguous().cpu().numpy().tobytes())
@@ -175,7 +175,7 @@ def quality(model: nn.Module, batches: Batches) -> dict[str, float]:
 
 @dataclass
 class Trained:
-    """A trained network, and what it is calibrated and tested on.
+    """Hold a trained network, and what it is calibrated and tested on.
 
     Attributes:
         names: of the weights that are pruned.

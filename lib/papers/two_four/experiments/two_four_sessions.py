@@ -56,7 +56,7 @@ COLUMNS = (*INDEX, "accuracy", "flips", "sparsity")
 
 @dataclass(frozen=True)
 class Task:
-    """One network on one data set.
+    """Describe one network on one data set.
 
     Attributes:
         seeds: how many, from 0.
@@ -84,7 +84,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Settings:
-    """Each task is a network on a data set."""
+    """List the tasks: each is a network on a data set."""
 
     tasks: tuple[Task, ...]
 
@@ -135,7 +135,7 @@ def run(configuration: dict, context: Context) -> list[dict]:
 
 
 class Sessions:
-    """Sessions of one configuration's network, and the rows of them so far."""
+    """Train the sessions of one configuration's network, and keep the rows of them."""
 
     def __init__(self, configuration: dict, context: Context):
         self.key = {name: configuration[name] for name in KEYS}
