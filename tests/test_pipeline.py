@@ -112,6 +112,7 @@ def test_public_data_stand_behind_the_sweeps_that_read_them():
         "two_four_workflow",
         "two_four_networks",
         "npn_images",
+        "gst_images",
         "skdfe",
         "skdfe_two_four",
         "two_four_detection",

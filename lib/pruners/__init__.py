@@ -4,6 +4,7 @@
     masks = pruners.unstructured(scores, sparsity=0.95)      # what may go
     pruners.attach(model, masks)                             # stays zero through any optimizer
     small = pruners.sparse(model)                            # holds and multiplies only what is left
+    print(pruners.verify(model))                             # what holds now, layer by layer
     pruners.save(model, path); pruners.load(path, fresh)     # weights and masks, as safetensors
 
 Any score goes with any pattern, and a schedule says when and how much; all three meet in one loop:
@@ -36,6 +37,7 @@ from lib.pruners.scores import grasp, magnitude, random, shuffled, snip, snip_sh
 from lib.pruners.sparse import sparse
 from lib.pruners.straight_through import DECAY, flip_rate, learn, settle
 from lib.pruners.transposable import eligible_both_ways, transposable
+from lib.pruners.verified import verify
 
 __all__ = [
     "DECAY",
@@ -90,5 +92,6 @@ __all__ = [
     "transposable",
     "two_four",
     "unstructured",
+    "verify",
     "wanda",
 ]

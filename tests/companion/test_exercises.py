@@ -102,6 +102,11 @@ def may_wake(awake, open_now):
     return (False, False) in pairs and (True, False) not in pairs
 
 
+def hardened(first, last, values):
+    gates = np.array(values)
+    return np.array(first)[gates > 0].tolist(), (np.array(last) * gates)[:, gates > 0].tolist()
+
+
 def arm_of_a_table(losses, pi, u):
     one = losses[u[0] > 1 - pi[0]][u[1] > 1 - pi[1]]
     other = losses[u[0] < pi[0]][u[1] < pi[1]]
@@ -190,14 +195,24 @@ SOLUTIONS = {
     "33.1": 100 * 3.45 / 5.98 * (2 * 32 + 2 * 2) / (4 * 32),
     "33.2": lambda errors: 100 * (errors["retrained"] - errors["dense_twice"]) / errors["dense_twice"],
     "40.1": 7 * 0.8 * 0.2 * -2,
-    "40.2": arm_of_a_table,
-    "40.3": 0.002,
+    "40.2": 0.002,
+    "40.3": arm_of_a_table,
+    "40.4": lambda losses, pi: round(
+        float(np.array([1 - pi[0], pi[0]]) @ np.array(losses) @ np.array([1 - pi[1], pi[1]])), 9
+    ),
+    "40.5": 10,
     "41.1": 50 * (64 + 2),
     "41.2": 47 * 6,
     "41.3": may_wake,
-    "42.1": lambda a, b, c, d: 25 * a + 25 * a * b + c * d + 100 * d,
-    "42.2": 250,
-    "42.3": 8.48,
+    "41.4": lambda losses, patience, tolerance: (
+        len(losses) > patience and bool(np.ptp(losses[-patience - 1 :]) <= tolerance)
+    ),
+    "41.5": 3.7,
+    "42.1": 250,
+    "42.2": 8.48,
+    "42.3": lambda a, b, c, d: 25 * a + 25 * a * b + c * d + 100 * d,
+    "42.4": hardened,
+    "42.5": 6120,
     "43.1": saved_alexnet_weights,
     "43.2": 10.24,
     "43.3": 0.504,
@@ -257,15 +272,6 @@ WRONG = {
     "32.3": lambda student, teacher, pretrained: 3 * student + (teacher if pretrained else 3 * teacher),
     "33.1": 100 * 3.45 / 5.98 / 2,
     "33.2": lambda errors: 100 * (errors["retrained"] - errors["dense"]) / errors["dense"],
-    "40.1": 0.8 * 0.2 * -2,
-    "40.2": lambda losses, pi, u: [-x for x in arm_of_a_table(losses, pi, u)],
-    "40.3": 0.06,
-    "41.1": 64 * (50 + 2),
-    "41.2": 47 * 5,
-    "41.3": lambda awake, open_now: not all(open_now),
-    "42.1": lambda a, b, c, d: 25 * a + 25 * a * b + c * d + 10 * d,
-    "42.2": 0.5,
-    "42.3": 53,
     "43.1": lambda widths, layer: 9 * (3, *widths)[layer] if layer < 5 else (*widths, 10)[layer + 1],  # the price
     "43.2": 409.6,  # with ten classes and one lambda
     "43.3": 0.357,

@@ -168,10 +168,10 @@ class Sessions:
             number,
             self.context.checkpoint(f"{variant}_{number}.pt"),
             on_progress=lambda: self.context.report_progress(variant),
-            measure=pruners.flip_rate,
+            report=lambda: {"flips": pruners.flip_rate(model)},
         )
         sparsity = pruners.sparsity(model)
         for row in history:
-            found = {"accuracy": row["accuracy"], "flips": row["measured"], "sparsity": sparsity}
+            found = {"accuracy": row["accuracy"], "flips": row["flips"], "sparsity": sparsity}
             self.rows.append({**self.key, "variant": variant, "epoch": before + row["epoch"], **found})
         return model
