@@ -13,9 +13,9 @@ from lib.training import actor_critic
 
 def _returns(rewards: list[float], ended: list[float], last: float, discount: float) -> list[float]:
     settings = actor_critic.Settings(discount=discount, trace=1.0, network=Sizes())
-    values = torch.zeros(len(rewards) + 1, 1)
+    values = torch.zeros(len(rewards) + 1, 1, dtype=torch.float64)
     values[-1] = last
-    columns = (torch.tensor(column)[:, None] for column in (rewards, ended))
+    columns = (torch.tensor(column, dtype=torch.float64)[:, None] for column in (rewards, ended))
     return actor_critic.returns(*columns, values, settings)[:, 0].tolist()
 
 
