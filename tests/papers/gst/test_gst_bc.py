@@ -59,6 +59,12 @@ def test_as_many_distinct_values_are_left_as_kept_says(monkeypatch: pytest.Monke
         assert distinct == dense + [0.125 * 64] * 4, configuration
 
 
+def test_pruning_ends_with_the_ramp():
+    (single, *_) = experiment.configurations(experiment.Settings((replace(TASK, ramp=0.5),), NARROW))
+    rows = table(single)
+    assert set(rows[rows.choice != "none"].groupby("step").sparsity.min().items()) == {(8, 0.875), (16, 0.875)}
+
+
 def test_two_seeds_are_two_agents():
     """A seed that is not passed on would be the same agent twice."""
     rows = table(RELEASED)
