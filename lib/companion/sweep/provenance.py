@@ -24,7 +24,6 @@ from lib.companion.results import read_csv, write_text
 from lib.companion.settings import read_yaml
 from lib.companion.sweep.grid import Grid, key
 
-
 MOST_SEEDS = 20  # of a sweep that one may go on from
 
 
