@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from torch import Tensor
 from lib.base import BadInput, atomic
 
 MAGIC = b"sparse1\n"
+METADATA = "__metadata__"  # in the header, beside the tensors' names, as safetensors calls it
+BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # integers by their bytes
 
 
 def floor_bits(places: int, kept: int) -> float:
@@ -51,11 +54,14 @@ def decode_mask(places: int, kept: int, k: int, unary: bytes, low: bytes) -> np.
 
 
 def pack(tensor: Tensor) -> tuple[dict, bytes]:
-    """One tensor as (description, bytes): entropy-coded where that is smaller, else as it is."""
+    """One tensor as (description, bytes): entropy-coded where that is smaller, else as it is.
+
+    Left out are the numbers whose bits are all zero: -0.0 is a value like any other and comes back.
+    """
     flat = tensor.detach().cpu().contiguous().flatten()
     about = {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape), "form": "dense"}
     raw = _bytes(flat)
-    mask = (flat != 0).numpy()
+    mask = nonzero_bits(flat).numpy()
     kept = int(mask.sum())
     k, unary, low = encode_mask(mask)
     values = _bytes(flat[torch.from_numpy(mask)])
@@ -79,24 +85,43 @@ def unpack(about: Mapping, content: bytes) -> Tensor:
     return flat.reshape(shape)
 
 
-def save(state: Mapping[str, Tensor], path: Path) -> None:
+def nonzero_bits(tensor: Tensor) -> Tensor:
+    """Where a tensor is not zero to the last bit, bool of its shape: -0.0 is not; a complex number has two parts."""
+    if tensor.is_complex():
+        return nonzero_bits(torch.view_as_real(tensor)).any(-1)
+    return tensor.view(BITS[tensor.element_size()]) != 0
+
+
+def save(state: Mapping[str, Tensor], path: str | Path) -> None:
     """Write a state_dict, whole or not at all. Zeros of masked weights cost little; detach masks before.
 
-    A zero has no sign here: where -0.0 stands, as a mask leaves it of a negative weight, 0.0 may come back.
+    What torch notes beside the tensors, `state_dict()._metadata` with each module's version, is kept. A negative zero
+    costs as much as any other value, and a product of a weight and a mask has many; `pruners.detach` leaves none.
+
+    Raises:
+        BadInput: something that is no tensor, or a tensor that is not dense, by name.
     """
+    if not_dense := [n for n, t in state.items() if not isinstance(t, Tensor) or t.layout != torch.strided]:
+        raise BadInput(f"{not_dense[0]} is no dense tensor: packed weights are a state_dict of those")
     packed = {name: pack(tensor) for name, tensor in state.items()}
-    header = json.dumps({name: about for name, (about, _) in packed.items()}).encode()
+    about = {name: about for name, (about, _) in packed.items()}
+    if metadata := getattr(state, "_metadata", None):
+        about[METADATA] = metadata
+    header = json.dumps(about).encode()
     body = MAGIC + len(header).to_bytes(8, "little") + header + b"".join(content for _, content in packed.values())
-    with atomic(path) as file:
+    with atomic(Path(path)) as file:
         file.write(body + hashlib.sha256(body).digest())
 
 
-def load(path: Path) -> dict[str, Tensor]:
-    """Read what `save` wrote: the same numbers, exactly.
+def load(path: str | Path) -> OrderedDict[str, Tensor]:
+    """Read what `save` wrote: the same numbers, bit for bit, and torch's notes as `_metadata`.
 
     Raises:
-        BadInput: the file is of another kind, cut off, or altered.
+        BadInput: the file is not there, of another kind, cut off, or altered.
     """
+    path = Path(path)
+    if not path.is_file():
+        raise BadInput(f"{path} is no file")
     content = path.read_bytes()
     body, digest = content[:-32], content[-32:]
     if not content.startswith(MAGIC):
@@ -105,8 +130,11 @@ def load(path: Path) -> dict[str, Tensor]:
         raise BadInput(f"{path.name} is cut off or altered: its checksum does not fit; fetch or save it again")
     start = len(MAGIC) + 8
     at = start + int.from_bytes(body[len(MAGIC) : start], "little")
-    state = {}
-    for name, about in json.loads(body[start:at]).items():
+    header = json.loads(body[start:at])
+    state = OrderedDict()
+    if metadata := header.pop(METADATA, None):
+        state._metadata = OrderedDict(metadata)
+    for name, about in header.items():
         state[name] = unpack(about, body[at : at + about["bytes"]])
         at += about["bytes"]
     return state

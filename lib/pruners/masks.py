@@ -90,6 +90,8 @@ def detach(model: nn.Module) -> None:
             shared = type(layer.module)
             layer.module.__class__ = type(shared.__name__, shared.__bases__, dict(vars(shared)))
             parametrize.remove_parametrizations(layer.module, "weight", leave_parametrized=True)
+            with torch.no_grad():
+                layer.module.weight.add_(0.0)  # a mask makes -0.0 of a negative weight, this 0.0 of that
 
 
 def _chain(layer: Prunable) -> list[nn.Module]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from lib import pruners
 from lib.base import BadInput
@@ -47,7 +48,7 @@ def test_a_random_mask_takes_nearly_the_fewest_bits(kept: float, within: float):
 def test_at_95_percent_a_whole_tensor_is_within_a_tenth_of_the_floor():
     mask = torch.from_numpy(random_mask(256 * 512, 0.05).reshape(256, 512))
     weight = torch.randn(256, 512, generator=torch.Generator().manual_seed(0)) * mask
-    _, content = pack(weight)
+    _, content = pack(weight + 0.0)  # without negative zeros
     kept = int(mask.sum())
     assert len(content) * 8 <= 1.1 * (floor_bits(mask.numel(), kept) + 32 * kept)
 
@@ -61,6 +62,35 @@ def test_every_type_and_shape_comes_back(dtype: torch.dtype):
             back = unpack(*pack(tensor))
             assert back.dtype == dtype
             assert torch.equal(back, tensor)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64])
+def test_negative_zero_and_every_other_bit_comes_back(dtype: torch.dtype):
+    numbers = torch.tensor([0.0, -0.0, 1.5, float("nan"), -float("inf"), -0.0] + [0.0] * 100).to(dtype)
+    about, content = pack(numbers)
+    assert about["form"] == "coded"
+    back = unpack(about, content)
+    assert torch.equal(back.view(torch.uint8), numbers.view(torch.uint8))
+
+
+def test_what_torch_notes_beside_the_tensors_comes_back_and_paths_may_be_strings(tmp_path: Path):
+    """Without its version a batch norm is taken for one of 2018, which had no count of batches."""
+    state = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).state_dict()
+    save(state, str(tmp_path / "a.packed"))
+    back = load(str(tmp_path / "a.packed"))
+    assert back._metadata == state._metadata
+    assert back._metadata["1"]["version"] == 2
+    save(dict(state), tmp_path / "b.packed")
+    assert not hasattr(load(tmp_path / "b.packed"), "_metadata")
+
+
+def test_what_is_no_dense_tensor_and_a_missing_file_are_refused(tmp_path: Path):
+    with pytest.raises(BadInput, match=r"^extra is no dense tensor"):
+        save({"weight": torch.ones(2), "extra": 3}, tmp_path / "a")
+    with pytest.raises(BadInput, match=r"^coo is no dense tensor"):
+        save({"coo": torch.ones(2, 2).to_sparse()}, tmp_path / "a")
+    with pytest.raises(BadInput, match="a is no file"):
+        load(tmp_path / "a")
 
 
 @pytest.fixture

@@ -341,3 +341,14 @@ def test_another_mask_takes_the_place_of_the_first_in_memory_as_a_recorded_cuda_
     pruners.attach(model, {"weight": torch.eye(2, 3, dtype=torch.bool)})
     assert model.parametrizations.weight[0].mask.data_ptr() == before
     assert taken["weight"].all()  # what was asked for earlier is not changed behind the caller's back
+
+
+def test_what_detach_bakes_in_has_no_negative_zeros():
+    """Which would be values to `kernels.packed` and cost as much as a kept weight."""
+    model = nn.Linear(64, 64)
+    pruners.attach(model, pruners.unstructured(pruners.magnitude(model), 0.9))
+    assert (model.weight[model.weight == 0]).signbit().any()
+    before = model.weight.detach().clone()
+    pruners.detach(model)
+    assert not model.weight[model.weight == 0].signbit().any()
+    assert torch.equal(model.weight, before)

@@ -115,7 +115,7 @@ def pruned(network: nn.Module, sparsity: float) -> dict[str, Tensor]:
     """The state_dict of a network without the smallest of its weights; biases stay."""
     masks = pruners.unstructured(pruners.magnitude(network), sparsity)
     state = {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
-    return state | {name: state[name] * mask for name, mask in masks.items()}
+    return state | {name: state[name].masked_fill(~mask, 0) for name, mask in masks.items()}
 
 
 @cache  # several claims ask for the same files
