@@ -22,17 +22,17 @@ from lib.base import BadInput
 from lib.bench.timing import in_turn
 from lib.kernels import two_four
 from lib.kernels.products import csr, csr_linear, int8_linear, padded, quantised
-from lib.pruners.layers import as_matrix, positions
+from lib.pruners.uses import positions
 
 COLUMNS = ("layer", "m", "n", "k", "sparsity", "batch", "dense_ms", "int8_ms", "two_four_ms", "csr_ms", "use", "why")
-WAYS = {"dense": "dense", "int8": "int8", "two_four": "2:4", "csr": "CSR"}
+METHODS = {"dense": "dense", "int8": "int8", "two_four": "2:4", "csr": "CSR"}
 CLEARLY = 1.05  # how many times as fast as dense another way must be before it is advised; less is noise
 
 
 def advise(
     model: nn.Module, batch: int, device: str = "cpu", shape: Sequence[int] | None = None, seconds: float = 0.5
 ) -> pd.DataFrame:
-    """For each Linear and Conv2d the time of its product dense, int8, 2:4 and in CSR, and which of them to use.
+    """Time the product of each Linear and Conv2d dense, int8, 2:4 and in CSR, and which of them to use.
 
     Weights that are not 2:4 yet are pruned for the measurement; CSR has the zeros that the weight has now. int8 stays
     dense and includes quantising the activations. A Conv2d is measured as the matrix product it amounts to (paper 2,
@@ -46,7 +46,7 @@ def advise(
         seconds: of measuring, for each layer.
 
     Returns:
-        A row a layer, columns COLUMNS: m, n, k of its product, milliseconds, `use` (one of WAYS), and `why`.
+        A row a layer, columns COLUMNS: m, n, k of its product, milliseconds, `use` (one of METHODS), and `why`.
 
     Raises:
         BadInput: a batch below 1, a Conv2d without a shape, or as `two_four.backend`.
@@ -66,7 +66,7 @@ def advise(
     uses = {layer.name: 1 for layer in layers} if shape is None else positions(model, shape)
     rows = []
     for layer in layers:
-        matrix, groups = as_matrix(layer.weight).to(device, dtype), getattr(layer.module, "groups", 1)
+        matrix, groups = layer.matrix().to(device, dtype), getattr(layer.module, "groups", 1)
         m, k, n = len(matrix) // groups, matrix.shape[1], batch * uses.get(layer.name, 0)
         row = {"layer": layer.name, "m": m, "n": n, "k": k, "batch": batch}
         row["sparsity"] = float((matrix == 0).double().mean())
@@ -77,13 +77,13 @@ def advise(
             rows.append(row | {"use": "dense", "why": why})
         else:
             times = measure(matrix, n, seconds)
-            way = two_four.backend(dtype, device, n, m * k)
-            rows.append(row | {f"{key}_ms": ms for key, ms in times.items()} | verdict(times, way))
+            backend = two_four.backend(dtype, device, n, m * k)
+            rows.append(row | {f"{key}_ms": ms for key, ms in times.items()} | verdict(times, backend))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
 def measure(matrix: Tensor, n: int, seconds: float) -> dict[str, float]:
-    """Median milliseconds of each of WAYS for n rows of activations."""
+    """Return median milliseconds of each of METHODS for n rows of activations."""
     x = torch.randn(n, matrix.shape[1], device=matrix.device).to(matrix.dtype)
     wide = padded(matrix, 1, 4)
     pruned = wide * pruners.n_of_m({"weight": wide.abs()})["weight"]
@@ -97,16 +97,16 @@ def measure(matrix: Tensor, n: int, seconds: float) -> dict[str, float]:
 
 
 def verdict(times: Mapping[str, float], backend: str) -> dict[str, str]:
-    """{use, why}: the fastest way if it is clearly faster than dense, and how the others compare with dense.
+    """Return {use, why}: the fastest way if it is clearly faster than dense, and how the others compare with dense.
 
     Args:
-        times: milliseconds of each of WAYS.
+        times: milliseconds of each of METHODS.
         backend: how the 2:4 product was computed; "dense" means that there was no sparse one to take.
     """
-    gains = {way: times["dense"] / ms for way, ms in times.items() if way != "dense"}
+    gains = {method: times["dense"] / ms for method, ms in times.items() if method != "dense"}
     best = max(gains, key=gains.get)
     use = best if gains[best] >= CLEARLY else "dense"
-    told = ", ".join(f"{WAYS[way]} {gain:.2f} x" for way, gain in gains.items())
-    why = "dense is faster here" if use == "dense" else f"{WAYS[use]} is the fastest"
+    told = ", ".join(f"{METHODS[method]} {gain:.2f} x" for method, gain in gains.items())
+    why = "dense is faster here" if use == "dense" else f"{METHODS[use]} is the fastest"
     by_dense = "; 2:4 is computed densely, no sparse product is faster here" if backend == "dense" else ""
     return {"use": use, "why": f"{why} (speed relative to dense: {told}){by_dense}"}

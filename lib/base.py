@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class BadInput(ValueError):
-    """Bad input, refused at the door.
+    """Bad input is refused at the door.
 
     The message is one line that names what was wrong and what would be right. Programs print it and exit with
     status 2; it is never caught to be ignored.
@@ -40,7 +40,7 @@ class BadInput(ValueError):
 
 @dataclass(frozen=True)
 class Range:
-    """Between which numbers a setting lies, both included: `share: Annotated[float, Range(0, 1)]`, see `build`."""
+    """Say between which numbers a setting lies, both included: `share: Annotated[float, Range(0, 1)]`, see `build`."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -56,7 +56,7 @@ Count = Annotated[int, Range(1)]  # how many of something, at least one
 
 @contextmanager
 def atomic(path: Path) -> Iterator[BinaryIO]:
-    """A new binary file (readable too) that appears under its name when the block ends well, complete and on disk.
+    """Open a new binary file (readable too) that appears under its name when the block ends well, complete and on disk.
 
     If the block raises, nothing remains; if the process is killed, a `.<name>.<random>.part` remains that nobody reads
     and anybody may delete. Two processes may write the same file at once: each writes its own part, the last stays.
@@ -74,7 +74,7 @@ def atomic(path: Path) -> Iterator[BinaryIO]:
 
 
 def aside(path: Path) -> Path:
-    """Move a damaged file (or a folder in its place) out of the way, to `<name>.damaged`; where it is now.
+    """Move a damaged file (or a folder in its place) to `<name>.damaged`, and return that path.
 
     What was set aside under that name before is kept too, under a number.
     """
@@ -98,7 +98,7 @@ def writable(folder: Path) -> None:
 
 @contextmanager
 def locked(path: Path, work: str) -> Iterator[None]:
-    """Only one process at a time works on a path: the second is refused while the block of the first lasts.
+    """Let only one process at a time work on a path: the second is refused while the block of the first lasts.
 
     The lock is held on `.<name>.lock` beside the path, which stays there and is empty. It goes with its process, so
     one that was killed leaves nothing behind.
@@ -119,7 +119,7 @@ def locked(path: Path, work: str) -> Iterator[None]:
 
 
 def build(cls: type[T], content: Any, where: str) -> T:
-    """A dataclass from a mapping, nested ones and tuples of them too; names and kinds of values are checked.
+    """Build a dataclass from a mapping, nested ones and tuples of them too; names and kinds of values are checked.
 
     Numbers must be finite. A list must hold something, unless it is empty by default. What is annotated with a
     `Range`, such as `seeds: Count`, must lie in it.

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from lib.advise import COLUMNS, WAYS, advise, measure, verdict
+from lib.advise import COLUMNS, METHODS, advise, measure, verdict
 from lib.base import BadInput
 
 
@@ -41,7 +41,7 @@ def test_each_layer_is_measured_as_the_product_it_amounts_to():
         ["dense", "2 groups: small products, no sparse one for them"],
         ["dense", "not used by such an example"],
     ]
-    assert set(table.use) <= set(WAYS)
+    assert set(table.use) <= set(METHODS)
 
 
 def test_without_a_shape_each_linear_is_used_once():
@@ -50,7 +50,7 @@ def test_without_a_shape_each_linear_is_used_once():
 
 
 def test_every_way_has_a_time():
-    assert list(measure(torch.randn(6, 10), 3, seconds=0)) == list(WAYS)
+    assert list(measure(torch.randn(6, 10), 3, seconds=0)) == list(METHODS)
 
 
 @pytest.mark.parametrize(
@@ -71,14 +71,14 @@ def test_every_way_has_a_time():
     ],
 )
 def test_the_fastest_is_advised_if_it_is_clearly_faster_than_dense(times: tuple, use: str, why: str):
-    found = verdict(dict(zip(WAYS, times, strict=True)), "select")
+    found = verdict(dict(zip(METHODS, times, strict=True)), "select")
     assert found["use"] == use
     assert found["why"].startswith(why)
     assert "computed densely" not in found["why"]
 
 
 def test_that_2_4_is_computed_densely_is_told():
-    found = verdict(dict.fromkeys(WAYS, 1.0), "dense")
+    found = verdict(dict.fromkeys(METHODS, 1.0), "dense")
     assert found["why"].endswith("; 2:4 is computed densely, no sparse product is faster here")
 
 
@@ -89,5 +89,5 @@ def test_what_cannot_be_measured_is_refused_in_one_line():
         advise(nn.Linear(2, 2), 0)
     with pytest.raises(BadInput, match="device='gpu': expected cpu, or cuda where torch finds a GPU"):
         advise(nn.Linear(2, 2), 1, device="gpu")
-    with pytest.raises(BadInput, match="ReLU has no Linear or Conv2d layer"):
+    with pytest.raises(BadInput, match="ReLU has no layer with a matrix"):
         advise(nn.ReLU(), 1)

@@ -13,8 +13,8 @@ import pytest
 
 from lib import base
 from lib.companion.results import read_runs
+from lib.companion.sweep.context import Context
 from lib.companion.sweep.grid import grid, names, run_one
-from lib.companion.sweep.jobs import Job
 from lib.companion.sweep.program import PORTABLE
 
 POINTS = 1.0  # accuracy in percent of 500 test digits: five of them may fall on the other side on another processor
@@ -75,7 +75,7 @@ def test_a_configuration_computed_again_gives_the_committed_rows(name: str):
     other = getattr(work.experiment, "needs", lambda configuration: None)(chosen[0])
     needed = [row for row in rows if other is not None and work.identity(row) == work.identity(other)]
     with ProcessPoolExecutor(1, get_context("spawn")) as fresh:  # how torch computes is fixed when a process starts
-        outcome = fresh.submit(run_one, name, chosen[0], Job(), work.source_hash, PORTABLE, needed).result()
+        outcome = fresh.submit(run_one, name, chosen[0], Context(), work.source_hash, PORTABLE, needed).result()
     assert outcome["status"] == "finished", outcome["traceback"]
     again = work.table(outcome["rows"])
     *others, number = work.index

@@ -22,12 +22,12 @@ from lib.companion.sweep.provenance import describe
 
 
 def names() -> list[str]:
-    """The benchmarks there are: modules of lib/bench that have a `run`."""
+    """List the benchmarks: modules of lib/bench that have a `run`."""
     return [m.name for m in pkgutil.iter_modules(bench.__path__) if m.name not in ("__main__", "timing")]
 
 
 def main(words: list[str] | None = None) -> None:
-    """The command line: measure and write the named benchmarks, or all."""
+    """Run the command line: measure and write the named benchmarks, or all."""
     parser = argparse.ArgumentParser("python -m lib.bench", description=__doc__)
     parser.add_argument("name", nargs="*", help=f"some of: {', '.join(names())} (default: all)")
     parser.add_argument("--device", default="auto", help="cpu, cuda, or auto: cuda if there is one")
@@ -50,7 +50,7 @@ def main(words: list[str] | None = None) -> None:
 
 
 def measure(name: str, device: str) -> pd.DataFrame:
-    """A benchmark's rows, behind what they were measured on. It may have THREADS and a DEVICE of its own."""
+    """Run a benchmark and put what it was measured on before its rows. It may have THREADS and a DEVICE of its own."""
     import torch
 
     module = importlib.import_module(f"lib.bench.{name}")
@@ -66,7 +66,7 @@ def measure(name: str, device: str) -> pd.DataFrame:
 
 
 def beside_others(table: pd.DataFrame, path: Path) -> pd.DataFrame:
-    """New rows after those of other devices in the file; the same device's, or rows with other columns, go."""
+    """Put new rows after those of other devices in the file; the same device's, or rows with other columns, go."""
     if not path.exists():
         return table
     old = read_csv(path, ("device",))

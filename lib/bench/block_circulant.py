@@ -23,14 +23,14 @@ SIZES, BATCHES, BLOCKS = (256, 1024, 4096), (1, 100, 1024), (2, 4, 8)  # 256: TD
 
 
 def run(device: str) -> list[dict]:
-    """One row a size, batch and block."""
+    """Return one row a size, batch and block."""
     return list(measured(device, SIZES, BATCHES, BLOCKS, seconds=5.0))
 
 
 def measured(
     device: str, sizes: Sequence[int], batches: Sequence[int], blocks: Sequence[int], seconds: float
 ) -> Iterator[dict]:
-    """The rows, each size and batch measured for so many seconds; all blocks take turns with the dense product."""
+    """Yield rows, each size and batch measured for so many seconds; all blocks take turns with the dense product."""
     draw = torch.Generator().manual_seed(0)
     for size in sizes:
         dense = torch.randn(size, size, generator=draw).to(device)

@@ -22,7 +22,7 @@ COLUMNS = ("network", "implementation", "batch", "ms", "ratio_to_dense")
 
 
 def run(device: str) -> list[dict]:
-    """One row a network, implementation and batch."""
+    """Return one row a network, implementation and batch."""
     rows = []
     for name, build, shape in (("lenet5", lenet5, (1, 28, 28)), ("resnet20", resnet20, (3, 32, 32))):
         for batch in (16, 128):
@@ -42,7 +42,7 @@ def run(device: str) -> list[dict]:
 
 
 def step(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> Callable[[], None]:
-    """One training step: forward, backward, update."""
+    """Take one training step: forward, backward, update."""
     optimizer = torch.optim.SGD(model.parameters(), 1e-3, momentum=0.9)
 
     def call() -> None:

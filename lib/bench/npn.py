@@ -35,7 +35,7 @@ def run(device: str) -> list[dict]:
         small = gates.gated(dense, start=ends)
         gates.set_k(small, gates.INFINITE)
         hardened = gates.harden(small)
-        whole, left = (gates.sizes(gates.trace(model, shape))["flops"] for model in (gated, small))
+        before, after = (gates.sizes(gates.trace(model, shape))["flops"] for model in (gated, small))
 
         def record(batch: int, times: dict[str, float], against: str, name: str = name) -> None:
             for key, ms in times.items():
@@ -51,7 +51,7 @@ def run(device: str) -> list[dict]:
             images = torch.randn(batch, *shape, device=device)
             rivals = {"dense inference": inference(dense, images), "hardened inference": inference(hardened, images)}
             times = in_turn(rivals)
-            times["promised by FLOPs"] = times["dense inference"] * left / whole
+            times["promised by FLOPs"] = times["dense inference"] * after / before
             record(batch, times, "dense inference")
     return rows
 

@@ -20,7 +20,7 @@ from lib.data import vision
 from lib.models.lenet import small_lenet
 from lib.models.resnet import small_resnet
 from lib.pruners.layers import as_matrix
-from lib.pruners.permutation import anneal, efficacy, greedy, kept
+from lib.pruners.permutation import anneal, efficacy, greedy, kept_magnitude
 from lib.training.examples import Examples
 from lib.training.supervised import Training, train
 
@@ -37,7 +37,7 @@ EXHAUSTIVE = 12  # most columns for which all orders are tried: 5,775 that diffe
 
 
 def run(device: str) -> list[dict]:
-    """One row a matrix, method and seed."""
+    """Return one row a matrix, method and seed."""
     anneal(torch.ones(4, 8), 100)  # compiles
     rows = measured("gaussian", gaussian(64, 8)) + measured("gaussian", gaussian(64, 12))
     rows += measured("gaussian", gaussian(256, 512), budgets=(0.5, 2))
@@ -56,7 +56,7 @@ def measured(
     proposals: tuple[int, ...] = (10**6, 10**7),
     budgets: tuple[float, ...] = (),
 ) -> list[dict]:
-    """The rows of one matrix [R, C].
+    """Return the rows of one matrix [R, C].
 
     Args:
         draws: how many random orders the best is taken of.
@@ -80,14 +80,14 @@ def measured(
         began = time.perf_counter()
         order = search(weight)
         seconds = time.perf_counter() - began
-        share = 100 * kept(weight[:, order]) / float(weight.abs().double().sum())
+        share = 100 * kept_magnitude(weight[:, order]) / float(weight.abs().double().sum())
         found = {"efficacy": efficacy(weight, order), "kept": share, "seconds": seconds}
         rows.append(dict(zip(COLUMNS, (name, *weight.shape, method, seed), strict=False)) | found)
     return rows
 
 
 def published() -> list[dict]:
-    """The published rows, for a uniform matrix of 128 x 64."""
+    """List the published rows, for a uniform matrix of 128 x 64."""
     matrix = {"matrix": "uniform", "rows": 128, "columns": 64}
     return [
         matrix | {"method": name, "efficacy": percent, "seconds": seconds}
@@ -96,25 +96,25 @@ def published() -> list[dict]:
 
 
 def gaussian(rows: int, columns: int) -> Tensor:
-    """A weight [rows, columns] of normal numbers, always the same."""
+    """Draw a weight [rows, columns] of normal numbers, always the same."""
     return torch.randn(rows, columns, generator=torch.Generator().manual_seed(0))
 
 
 def best_of_random(weight: Tensor, draws: int, seed: int) -> Tensor:
-    """The order of columns that keeps most among so many random ones."""
+    """Find the order of columns that keeps most among so many random ones."""
     draw = torch.Generator().manual_seed(seed)
     orders = (torch.randperm(weight.shape[1], generator=draw) for _ in range(draws))
-    return max(orders, key=lambda order: kept(weight[:, order]))
+    return max(orders, key=lambda order: kept_magnitude(weight[:, order]))
 
 
 def best_of_all(weight: Tensor) -> Tensor:
-    """The order of columns that keeps most among all that differ in what shares a group."""
+    """Find the order of columns that keeps most among all that differ in what shares a group."""
     splits = partitions(tuple(range(weight.shape[1])))
-    return max((torch.tensor(split) for split in splits), key=lambda order: kept(weight[:, order]))
+    return max((torch.tensor(split) for split in splits), key=lambda order: kept_magnitude(weight[:, order]))
 
 
 def partitions(columns: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """All ways to put columns into groups of four, each once: 35 for eight columns, 5,775 for twelve."""
+    """List all ways to put columns into groups of four, each once: 35 for eight columns, 5,775 for twelve."""
     if not columns:
         yield ()
         return
@@ -125,7 +125,7 @@ def partitions(columns: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 
 
 def trained(epochs: int = 10) -> Iterator[tuple[str, Tensor]]:
-    """Layers of networks trained on the digits: matrices as the search sees them, [K R S, C]."""
+    """Train and return layers of networks trained on the digits: matrices as the search sees them, [K R S, C]."""
     examples = Examples.of(vision.load("digits"))
     layers = {
         ("small_resnet", small_resnet): ("blocks.1.conv2", "blocks.2.conv1", "blocks.2.conv2"),

@@ -27,7 +27,7 @@ STACKS = (1, 8, 64)
 
 
 def run(device: str) -> list[dict]:
-    """One row an algorithm, implementation and stack."""
+    """Return one row an algorithm, implementation and stack."""
     data = transitions(device)
     rows = []
     for algorithm, (stacked, single) in {"bcq": (stacked_bcq, plain_bcq), "td3": (stacked_td3, plain_td3)}.items():
@@ -47,7 +47,7 @@ def run(device: str) -> list[dict]:
 
 
 def transitions(device: str, count: int = TRANSITIONS) -> Transitions:
-    """Random data of HalfCheetah's shape."""
+    """Draw random data of HalfCheetah's shape."""
     draw = torch.Generator().manual_seed(0)
     widths = {"observations": OBSERVATIONS, "actions": ACTIONS, "rewards": 1, "next_observations": OBSERVATIONS}
     columns = {name: torch.randn(count, width, generator=draw) for name, width in widths.items()}
@@ -57,7 +57,7 @@ def transitions(device: str, count: int = TRANSITIONS) -> Transitions:
 
 
 def stacked_bcq(data: Transitions, stack: int) -> Callable[[], object]:
-    """An update of a stack of agents, each with its own seed."""
+    """Make a function that updates of a stack of agents, each with its own seed."""
     device = data.rewards.device
     agent = BCQ(OBSERVATIONS, [1.0] * ACTIONS, range(stack), BCQSettings(), device)
     draws, steps = Draws(agent.seeds, device), iter(range(10**9))
@@ -66,7 +66,7 @@ def stacked_bcq(data: Transitions, stack: int) -> Callable[[], object]:
 
 
 def plain_bcq(data: Transitions) -> Callable[[], object]:
-    """An update of one agent in ordinary code."""
+    """Return an update of one agent in ordinary code."""
     agent = PlainBCQ(BCQ(OBSERVATIONS, [1.0] * ACTIONS, [0], BCQSettings(), data.rewards.device))
 
     def step() -> None:
@@ -78,7 +78,7 @@ def plain_bcq(data: Transitions) -> Callable[[], object]:
 
 
 def stacked_td3(data: Transitions, stack: int) -> Callable[[], object]:
-    """An update of a stack of agents, each with its own seed."""
+    """Return an update of a stack of agents, each with its own seed."""
     device, settings = data.rewards.device, td3.Settings()
     networks = td3.networks(OBSERVATIONS, torch.ones(ACTIONS).numpy(), range(stack), settings).to(device)
     agent, draws, steps = td3.Agent(networks, settings), Draws(range(stack), device), iter(range(10**9))
@@ -92,7 +92,7 @@ def stacked_td3(data: Transitions, stack: int) -> Callable[[], object]:
 
 
 def plain_td3(data: Transitions) -> Callable[[], object]:
-    """An update of one agent in ordinary code."""
+    """Return an update of one agent in ordinary code."""
     settings, device = td3.Settings(), data.rewards.device
     networks = td3.networks(OBSERVATIONS, torch.ones(ACTIONS).numpy(), [0], settings).to(device)
     agent = PlainTD3(networks, settings)
@@ -100,13 +100,13 @@ def plain_td3(data: Transitions) -> Callable[[], object]:
 
 
 def sample(data: Transitions, size: int) -> list[Tensor]:
-    """A batch for one agent."""
+    """Draw a batch for one agent."""
     places = torch.randint(len(data.rewards), (size,), device=data.rewards.device)
     return [column[places] for column in data]
 
 
 class PlainBCQ:
-    """BCQ of one run, starting from the first run of a stack."""
+    """Train BCQ in one run, starting from the first run of a stack."""
 
     def __init__(self, agent: BCQ):
         names = ("actor", "encoder", "decoder")
@@ -118,7 +118,7 @@ class PlainBCQ:
         self.vae_optimizer = torch.optim.Adam([*self.encoder.parameters(), *self.decoder.parameters()], 1e-3)
 
     def update(self, batch: list[Tensor], noise: list[Tensor]) -> dict[str, Tensor]:
-        """One step of all three losses; the losses before it."""
+        """Take one step of all three losses and return the losses before it."""
         observations, actions, rewards, following, terminals = batch
         mean, log_std = self.encoder(torch.cat([observations, actions], 1)).chunk(2, 1)
         log_std = log_std.clamp(-4, 15)
@@ -152,16 +152,16 @@ class PlainBCQ:
         return {"vae": vae_loss.detach(), "critic": critic_loss.detach(), "actor": actor_loss.detach()}
 
     def sampled(self, observations: Tensor, noise: Tensor) -> Tensor:
-        """Actions that the decoder proposes."""
+        """Return actions that the decoder proposes."""
         return self.decoder(torch.cat([observations, noise.clamp(-0.5, 0.5)], 1))
 
     def perturb(self, actor: nn.Module, observations: Tensor, actions: Tensor) -> Tensor:
-        """Actions moved a little by an actor."""
+        """Return actions moved a little by an actor."""
         return (actions + 0.05 * actor(torch.cat([observations, actions], 1))).clamp(-1, 1)
 
 
 class PlainTD3:
-    """TD3 of one run, starting from the first run of a stack."""
+    """Train TD3 in one run, starting from the first run of a stack."""
 
     def __init__(self, networks: nn.ModuleDict, settings: td3.Settings):
         self.settings, self.updates = settings, 0
@@ -172,7 +172,7 @@ class PlainTD3:
         self.critics_optimizer = torch.optim.Adam(self.critics.parameters(), settings.learning_rate)
 
     def update(self, batch: list[Tensor], noise: Tensor) -> None:
-        """One step of the critics, and at every second one of the actor."""
+        """Take one step of the critics, and at every second one of the actor."""
         observations, actions, rewards, following, terminals = batch
         with torch.no_grad():
             tried = (self.actor_target(following) + (0.2 * noise).clamp(-0.5, 0.5)).clamp(-1, 1)

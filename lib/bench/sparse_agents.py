@@ -28,7 +28,7 @@ BLOCK = 20  # calls a turn: an agent acts again and again, with its weights at h
 
 
 def run(device: str) -> list[dict]:
-    """One row a network, task, sparsity and implementation; speed-ups are over `dense` of the same turns."""
+    """Return one row a network, task, sparsity and implementation; speed-ups are over `dense` of the same turns."""
     rows = []
     for network, sizes in NETWORKS.items():
         for sparsity in SPARSITIES:
@@ -51,7 +51,7 @@ def run(device: str) -> list[dict]:
 
 
 def rivals(sizes: Sequence[int], sparsity: float, device: str) -> dict[str, nn.Module]:
-    """The same pruned network three times; in `dense` removed weights are numbers like any others."""
+    """Return the same pruned network three times; in `dense` removed weights are numbers like any others."""
     layers: list[nn.Module] = []
     for inputs, outputs in itertools.pairwise(sizes):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]

@@ -21,7 +21,8 @@ from torch.nn import functional as F
 def in_turn(
     rivals: dict[str, Callable[[], object]], seconds: float = 3.0, warmup: int = 3, block: int = 1
 ) -> dict[str, float]:
-    """Median milliseconds of each rival, called A B C A B C ... for about so many seconds and at least five rounds.
+    """Measure the median milliseconds of each rival, called A B C A B C ... for about so many seconds and at least five
+    rounds.
 
     Taking turns lets a slow moment of the machine hit all of them alike. On a GPU each call is waited for.
 
@@ -46,7 +47,7 @@ def in_turn(
 
 
 def peak_bytes(call: Callable[[], object]) -> int:
-    """How much more memory than before the process holds at most while a call runs (Linux, a processor's memory).
+    """Say how much more memory than before the process holds at most while a call runs (Linux, a processor's memory).
 
     The kernel keeps the largest size of a process ("VmHWM") and forgets it when asked to. What freed memory the process
     holds already is not seen, so a call must be large beside that.
@@ -64,7 +65,7 @@ def dense_step(
     targets: Tensor,
     loss: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
 ) -> Callable[[], None]:
-    """One training step of an ordinary network, with torch's fused Adam."""
+    """Take one training step of an ordinary network, with torch's fused Adam."""
     optimizer = torch.optim.Adam(model.parameters(), 1e-3, fused=True)
 
     def call() -> None:
@@ -76,7 +77,7 @@ def dense_step(
 
 
 def inference(model: nn.Module, inputs: Tensor) -> Callable[[], Tensor]:
-    """One forward pass in evaluation mode."""
+    """Take one forward pass in evaluation mode."""
 
     def call() -> Tensor:
         with torch.no_grad():

@@ -26,12 +26,14 @@ SAMPLE = 2**14  # blocks of which the share of optimal ones is counted
 
 
 def run(device: str) -> list[dict]:
-    """One row a pattern and method."""
+    """Return one row a pattern and method."""
     return [row for n, m, side in SIZES for row in measured(n, m, side)]
 
 
 def measured(n: int, m: int, side: int, seconds: float = 3.0) -> list[dict]:
-    """The rows of one pattern on a Gaussian matrix [side, side]; the plain mask of rows only is there to compare."""
+    """Return the rows of one pattern on a Gaussian matrix [side, side]; the plain mask of rows only is there to
+    compare.
+    """
     magnitude = torch.randn(side, side, generator=torch.Generator().manual_seed(0)).abs()
     rivals: dict[str, Callable[[], Tensor]] = {
         "rows only": lambda: n_of_m({"w": magnitude}, n, m)["w"],
@@ -44,13 +46,13 @@ def measured(n: int, m: int, side: int, seconds: float = 3.0) -> list[dict]:
     shares = {}
     for name, search in rivals.items():  # this also compiles
         mask = search()
-        kept = to_blocks(mask, m)
+        by_block = to_blocks(mask, m)
         shares[name] = {
             "kept": 100 * float(magnitude[mask].double().sum() / magnitude.double().sum()),
-            "short": 100 * float((kept.sum((1, 2)) < n * m).double().mean()),
+            "short": 100 * float((by_block.sum((1, 2)) < n * m).double().mean()),
         }
         if name != "rows only":
-            optimal = (blocks * kept[:SAMPLE]).sum((1, 2)) > best - 1e-5 * best
+            optimal = (blocks * by_block[:SAMPLE]).sum((1, 2)) > best - 1e-5 * best
             shares[name]["optimal"] = 100 * float(optimal.double().mean())
     times = in_turn(rivals, seconds, warmup=0)
     where = {"n": n, "m": m, "rows": side, "columns": side}
@@ -61,15 +63,15 @@ def measured(n: int, m: int, side: int, seconds: float = 3.0) -> list[dict]:
 
 
 def by_rule(magnitude: Tensor, n: int, m: int, rule: Callable[[np.ndarray, int, np.ndarray], None]) -> Tensor:
-    """The mask of a matrix when each block follows a compiled rule."""
+    """Make the mask of a matrix when each block follows a compiled rule."""
     blocks = to_blocks(magnitude, m).contiguous()
-    kept = torch.zeros(blocks.shape, dtype=torch.bool)
-    rule(blocks.numpy(), n, kept.numpy())
-    return from_blocks(kept, magnitude.shape)
+    mask = torch.zeros(blocks.shape, dtype=torch.bool)
+    rule(blocks.numpy(), n, mask.numpy())
+    return from_blocks(mask, magnitude.shape)
 
 
 @numba.njit(nogil=True)
-def greedy(blocks, n, kept):
+def greedy(blocks, n, mask):
     """Take the entries of a block from the largest down, each as long as its row and its column have room.
 
     So does the kernel of torch's `_sparse_semi_structured_tile`, which came from xformers, for 2:4. It may end with
@@ -84,13 +86,13 @@ def greedy(blocks, n, kept):
             place = order[m * m - 1 - k]
             i, j = place // m, place % m
             if in_row[i] < n and in_column[j] < n:
-                kept[b, i, j] = True
+                mask[b, i, j] = True
                 in_row[i] += 1
                 in_column[j] += 1
 
 
 @numba.njit(nogil=True)
-def two_approximation(blocks, n, kept):
+def two_approximation(blocks, n, mask):
     """Remove the entries of a block from the smallest up, each as long as its row or its column has to lose more.
 
     Hubara et al. (2021), Algorithm 1: what is removed weighs at most twice what an exact mask removes. A row may lose
@@ -98,14 +100,14 @@ def two_approximation(blocks, n, kept):
     """
     m = blocks.shape[1]
     in_row, in_column, order = np.empty(m, np.int64), np.empty(m, np.int64), np.empty(m * m, np.int64)
-    kept[:] = True
+    mask[:] = True
     for b in range(len(blocks)):
         in_row[:], in_column[:] = 0, 0
         _sort(blocks[b], order)
         for place in order:
             i, j = place // m, place % m
             if in_row[i] < m - n or in_column[j] < m - n:
-                kept[b, i, j] = False
+                mask[b, i, j] = False
                 in_row[i] += 1
                 in_column[j] += 1
 

@@ -41,20 +41,20 @@ Rivals = dict[tuple[str, str, str, float], Callable[[], object]]  # by KEYS; the
 
 
 def run(device: str) -> list[dict]:
-    """One row a shape, type, pattern and way of multiplying."""
+    """Return one row a shape, type, pattern and way of multiplying."""
     return list(on_gpu() if device == "cuda" else on_cpu())
 
 
 def on_cpu(
     weights: Sequence[tuple[int, int]] = CPU_WEIGHTS, batches: Sequence[int] = CPU_BATCHES, seconds: float = 2.0
 ) -> Iterator[dict]:
-    """Rows of each weight (m, k) and batch n, measured for so many seconds."""
+    """Return rows of each weight (m, k) and batch n, measured for so many seconds."""
     torch.manual_seed(0)
     for m, k in weights:
         weight = torch.randn(m, k)
         pruned = half_of(weight)
         narrow, codes = weight.bfloat16(), quantised(weight)
-        ways = {way: two_four.compressed(pruned, way) for way in ("select", "dense")}
+        forms = {backend: two_four.compressed(pruned, backend) for backend in ("select", "dense")}
         sparse = {share: csr(weight * (torch.rand(m, k) >= share)) for share in SPARSITIES}
         for n in batches:
             x = torch.randn(n, k)
@@ -63,15 +63,15 @@ def on_cpu(
                 ("dense", "bfloat16", "dense", 0.0): partial(F.linear, x.bfloat16(), narrow),
                 ("dense", "int8", "dense", 0.0): partial(int8_linear, x, codes),
             }
-            for way, packed in ways.items():
-                rivals[way, "float32", "2:4", 0.5] = partial(two_four.linear, x, packed)
+            for backend, packed in forms.items():
+                rivals[backend, "float32", "2:4", 0.5] = partial(two_four.linear, x, packed)
             for share, packed in sparse.items():
                 rivals["csr", "float32", "unstructured", share] = partial(csr_linear, x, packed)
             yield from compare(rivals, m, n, k, seconds)
 
 
 def on_gpu() -> Iterator[dict]:
-    """Rows of each type and shape, half a second each."""
+    """Return rows of each type and shape, half a second each."""
     torch.manual_seed(0)
     for dtype in GPU_TYPES:
         for m, n, k in (*GPU_LARGE, *GPU_TRANSFORMERS, *GPU_SMALL):
@@ -79,22 +79,22 @@ def on_gpu() -> Iterator[dict]:
 
 
 def gpu_rivals(dtype: torch.dtype, m: int, n: int, k: int, device: str = "cuda") -> Rivals:
-    """The dense product and each way to the sparse tensor cores that this build of torch has."""
+    """List the dense product and each way to the sparse tensor cores that this build of torch has."""
     name = str(dtype).removeprefix("torch.")
     x, weight = random(n, k, dtype, device), random(m, k, dtype, device)
     pruned, dense = half_of(weight), int_linear if dtype == torch.int8 else F.linear
     rivals: Rivals = {("dense", name, "dense", 0.0): partial(dense, x, weight)}
     if torch.backends.cusparselt.is_available():
         packed = two_four.compressed(pruned, "cusparselt")
-        way = f"cusparselt {torch.backends.cusparselt.version()}"
-        rivals[way, name, "2:4", 0.5] = partial(two_four.linear, x, packed)
-        rivals[f"{way} searched", name, "2:4", 0.5] = Searched(x, packed)
+        backend = f"cusparselt {torch.backends.cusparselt.version()}"
+        rivals[backend, name, "2:4", 0.5] = partial(two_four.linear, x, packed)
+        rivals[f"{backend} searched", name, "2:4", 0.5] = Searched(x, packed)
     rivals["cutlass", name, "2:4", 0.5] = partial(two_four.linear, x, two_four.compressed(pruned, "cutlass"))
     return rivals
 
 
 class Searched:
-    """A product with the fastest of cuSPARSELt's kernels, which its first call searches."""
+    """Multiply with the fastest of cuSPARSELt's kernels, which its first call searches."""
 
     def __init__(self, x: Tensor, weight: two_four.Compressed):
         self.x, self.weight, self.found = x, weight, False
@@ -106,7 +106,7 @@ class Searched:
 
 
 def compare(rivals: Rivals, m: int, n: int, k: int, seconds: float) -> Iterator[dict]:
-    """The rows of one shape: rivals called in turn, those that fail left out and named with the reason."""
+    """Return the rows of one shape: rivals called in turn, those that fail left out and named with the reason."""
     failed = {key: why for key, call in rivals.items() if (why := failure(call))}
     times = in_turn({key: call for key, call in rivals.items() if key not in failed}, seconds, warmup=1)
     first = next(iter(rivals))
@@ -122,7 +122,7 @@ def compare(rivals: Rivals, m: int, n: int, k: int, seconds: float) -> Iterator[
 
 
 def failure(call: Callable[[], object]) -> str:
-    """Why a product cannot be had, in one line; empty when it can. Kernels differ in what they refuse."""
+    """Say why a product cannot be had, in one line; empty when it can. Kernels differ in what they refuse."""
     try:
         call()
     except (RuntimeError, NotImplementedError, ValueError) as error:
@@ -131,32 +131,32 @@ def failure(call: Callable[[], object]) -> str:
 
 
 def limit(row: dict, dense_bits: int) -> float:
-    """The speed-up that the format allows.
+    """Return the speed-up that the format allows.
 
     With one column of activations (n = 1) every weight is read and used once, so it is the ratio of the weights' bytes,
     metadata included. Otherwise the ratio of operations, 2 for 2:4 and 1 / (1 - sparsity) for CSR, times how many more
     narrow operands an instruction takes.
     """
     m, k, value_bits = row["m"], row["k"], bits(row["dtype"])
-    kept = round((1 - row["sparsity"]) * m * k)
+    nonzeros = round((1 - row["sparsity"]) * m * k)
     if row["n"] > 1:
-        return m * k * dense_bits / (kept * value_bits)
+        return m * k * dense_bits / (nonzeros * value_bits)
     form = {"dense": "dense", "2:4": "two_four", "unstructured": "csr"}[row["pattern"]]
-    return m * k * dense_bits / storage.bits(form, m, k, kept, value_bits, index_bits=32)
+    return m * k * dense_bits / storage.bits(form, m, k, nonzeros, value_bits, index_bits=32)
 
 
 def bits(dtype: str) -> int:
-    """Of a value of a type, named as in the rows."""
+    """Count the bits of a value of a type, named as in the rows."""
     return 8 * getattr(torch, dtype).itemsize
 
 
 def random(rows: int, columns: int, dtype: torch.dtype, device: str) -> Tensor:
-    """Normal values, or int8 codes that are equally likely."""
+    """Draw normal values, or int8 codes that are equally likely."""
     if dtype == torch.int8:
         return torch.randint(-127, 128, (rows, columns), dtype=dtype, device=device)
     return torch.randn(rows, columns, dtype=dtype, device=device)
 
 
 def half_of(weight: Tensor) -> Tensor:
-    """The weight pruned to 2:4 by magnitude."""
+    """Prune the weight to 2:4 by magnitude."""
     return weight * pruners.n_of_m({"weight": weight.float().abs()})["weight"]

@@ -20,7 +20,7 @@ SIDES, SPARSITIES = (1024, 4096), (0.5, 0.9)
 
 
 def run(device: str) -> list[dict]:
-    """One row a size, kind of scores, sparsity and method; "few" scores are whole numbers with many ties."""
+    """Return one row a size, kind of scores, sparsity and method; "few" scores are whole numbers with many ties."""
     rows = []
     for side in SIDES:
         gaussian = torch.randn(side, side, generator=torch.Generator().manual_seed(0)).abs()
@@ -30,7 +30,7 @@ def run(device: str) -> list[dict]:
 
 
 def measured(scores: Tensor, sparsity: float, seconds: float = 3.0) -> list[dict]:
-    """The rows of one matrix of scores."""
+    """Return the rows of one matrix of scores."""
     removed = round(sparsity * scores.numel())
     rivals: dict[str, Callable[[], Tensor]] = {
         "kthvalue": lambda: scores.flatten().kthvalue(removed).values,
@@ -47,7 +47,7 @@ def measured(scores: Tensor, sparsity: float, seconds: float = 3.0) -> list[dict
 
 
 def by_sorting(scores: Tensor, removed: int) -> Tensor:
-    """The mask that keeps all but so many of the lowest; of equal ones the first go."""
+    """Return the mask that keeps all but so many of the lowest; of equal ones the first go."""
     kept = torch.ones(scores.numel(), dtype=torch.bool)
     kept[scores.flatten().argsort(stable=True)[:removed]] = False
     return kept.reshape(scores.shape)

@@ -7,8 +7,8 @@ import pandas as pd
 Values = dict[str, dict[int, float]]  # {"data/network": {seed: value}}
 
 
-def cells(values: pd.Series) -> Values:
-    """A series whose index ends with the seed: the levels before it, joined by slashes, name the cell. Sorted."""
+def by_cell(values: pd.Series) -> Values:
+    """Sort a series into cells: its index ends with the seed, levels before it, joined by slashes, name the cell."""
     found: Values = {}
     for (*cell, seed), value in values.sort_index().items():
         found.setdefault("/".join(map(str, cell)), {})[int(seed)] = float(value)
@@ -16,5 +16,5 @@ def cells(values: pd.Series) -> Values:
 
 
 def by_seed(values: pd.Series) -> dict[int, float]:
-    """A series whose index is the seed: {seed: value}."""
+    """Turn a series whose index is the seed into {seed: value}."""
     return {int(seed): float(value) for seed, value in values.items()}

@@ -23,7 +23,7 @@ SHOWN = 4  # claims whose verdict has changed that are named; more are counted
 
 @dataclass(frozen=True)
 class Difference:
-    """What two versions of a table differ in.
+    """Say what two versions of a table differ in.
 
     Attributes:
         numbers: the largest absolute difference of two numbers in the same place.
@@ -56,7 +56,7 @@ def difference(new: pd.DataFrame, old: pd.DataFrame) -> Difference:
 
 
 def committed(name: str, root: Path = base.ROOT) -> pd.DataFrame | None:
-    """A table as HEAD has it, by its path; None where it has none."""
+    """Read a table as HEAD has it, by its path; None where it has none."""
     shown = subprocess.run(["git", "show", f"HEAD:{name}"], cwd=root, capture_output=True, text=True)
     return None if shown.returncode else read_csv(io.StringIO(shown.stdout), called=f"HEAD's {name}")
 
@@ -84,7 +84,9 @@ def against_commit(scale: str, root: Path = base.ROOT) -> dict[str, Difference]:
 
 
 def summary(scale: str, tables: Mapping[str, Difference], root: Path = base.ROOT) -> list[str]:
-    """At most ten lines: counts of verdicts, those that are not as committed, the largest difference, where to read."""
+    """Write at most ten lines: counts of verdicts, those that are not as committed, the largest difference, where to
+    read.
+    """
     name = f"results/{scale}/claims.csv"
     if not (root / name).exists():
         raise BadInput(f"there are no claims at scale {scale}; python -m lib.claims")
@@ -109,7 +111,7 @@ def summary(scale: str, tables: Mapping[str, Difference], root: Path = base.ROOT
 
 
 def details(tables: Mapping[str, Difference]) -> list[str]:
-    """A line for each table that is not as committed."""
+    """Write a line for each table that is not as committed."""
     lines = []
     for name, found in tables.items():
         gap = f"up to {found.numbers:.4g} in {found.where}" if found.where and np.isfinite(found.numbers) else ""
@@ -119,7 +121,7 @@ def details(tables: Mapping[str, Difference]) -> list[str]:
 
 
 def main(words: list[str] | None = None) -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser("python -m lib.compare", description=__doc__)
     parser.add_argument("--scale", default="quick")
     parser.add_argument("--all", action="store_true", help="a line for each table that is not as committed")

@@ -44,7 +44,7 @@ class ChangedFinding(BadInput):
 
 @dataclass(frozen=True)
 class Measured:
-    """A number with its interval, as a sentence prints it: "0.14 [0.11, 0.16]".
+    """Hold a number with its interval; a sentence prints it as "0.14 [0.11, 0.16]".
 
     A format such as `.0%` or `.1f` holds for the value and both ends. What is exact, or has one seed only, has no ends.
     """

@@ -43,7 +43,7 @@ VOLATILE = [
 
 
 def main(words: list[str] | None = None) -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser("python -m lib.notebook", description=__doc__)
     parser.add_argument("name", help=f"one of: {', '.join(names())}")
     parser.add_argument("-p", "--parameter", action="append", default=[], metavar="NAME=VALUE", help="VALUE as YAML")
@@ -60,12 +60,12 @@ def main(words: list[str] | None = None) -> None:
 
 
 def names(folder: Path = base.NOTEBOOKS) -> list[str]:
-    """The notebooks there are, in reading order."""
+    """List the notebooks in reading order."""
     return sorted(path.stem for path in folder.glob("*.ipynb"))
 
 
 def parameter(text: str) -> tuple[str, object]:
-    """ "NAME=VALUE" with VALUE read as YAML."""
+    """Split "NAME=VALUE", with VALUE read as YAML."""
     name, equals, value = text.partition("=")
     if not equals:
         raise BadInput(f"-p {text}: expected NAME=VALUE")
@@ -135,7 +135,7 @@ def read_notebook(path: Path) -> nbformat.NotebookNode:
 
 
 def clean(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """Outputs and counts stay; timestamps, stderr and random cell names go, and so does where the output went.
+    """Remove timestamps, stderr, random cell names and where the output went; outputs and counts stay.
 
     What a cell prints comes in pieces, as many as the clock makes; pieces that follow one another are one output here.
     Without its `out` an executed notebook that is run again, by hand or by nbval, writes nothing.

@@ -115,23 +115,24 @@ def style() -> None:
 
 
 def label(variant: str) -> str:
-    """How a variant is called in every figure and table."""
+    """Say how a variant is called in every figure and table."""
     return VARIANTS[variant][0]
 
 
 def task(data: str, network: str) -> str:
-    """What a network on a data set is called in every figure and table."""
+    """Say what a network on a data set is called in every figure and table."""
     return f"{NETWORKS[network]} on {DATA[data]}"
 
 
 def variant_style(variant: str, names: Mapping[str, tuple[str, str, str, str]] = VARIANTS) -> dict:
-    """Keyword arguments for a line or points of a variant, or with `names=DIRECTIONS` of a direction."""
+    """Give keyword arguments for a line or points of a variant, or with `names=DIRECTIONS` of a direction."""
     name, colour, marker, line = names[variant]
     return {"label": name, "color": colour, "marker": marker, "linestyle": line}
 
 
 def errors_with_intervals(axes: Axes, groups: Sequence[tuple[str, Sequence[float]]]) -> None:
-    """One row a variant: each seed's error a small point, their mean a marker with its 95 % interval, on a log scale.
+    """Draw one row a variant: each seed's error a small point, their mean a marker with its 95 % interval, on a log
+    scale.
 
     The interval is that of the mean accuracy, so its marker is the mean. Seeds with equal errors stand one above the
     other. An end at or below no error at all is drawn to the edge.
@@ -161,19 +162,19 @@ def errors_with_intervals(axes: Axes, groups: Sequence[tuple[str, Sequence[float
 
 
 def with_interval(values: Sequence[float], digits: int = 2) -> str:
-    """ "98.12 [97.49, 98.75]": the mean over seeds and its 95 % interval, as tables print it."""
+    """Write "98.12 [97.49, 98.75]": the mean over seeds and its 95 % interval, as tables print it."""
     return interval_text(interval(list(values)), digits)
 
 
 def interval_text(measured: Interval, digits: int = 2) -> str:
-    """As `with_interval`, of an interval that is known already."""
+    """Write as `with_interval` does an interval that is known already."""
     if measured.seeds == 1:
         return f"{measured.value:.{digits}f} (one seed)"
     return f"{measured.value:.{digits}f} [{measured.low:.{digits}f}, {measured.high:.{digits}f}]"
 
 
 def means_with_intervals(axes: Axes, groups: Mapping[str, Sequence[float]]) -> None:
-    """One row a name: each seed's value a small point, their mean a marker with its 95 % interval.
+    """Draw one row a name: each seed's value a small point, their mean a marker with its 95 % interval.
 
     The caller names the axis.
 
@@ -184,7 +185,7 @@ def means_with_intervals(axes: Axes, groups: Mapping[str, Sequence[float]]) -> N
 
 
 def known_intervals(axes: Axes, groups: Mapping[str, tuple[Interval, Sequence[float]]]) -> None:
-    """As `means_with_intervals`, with intervals that are known already: {name: (interval, values over seeds)}."""
+    """Draw as `means_with_intervals`, with intervals that are known already: {name: (interval, values over seeds)}."""
     for row, (measured, values) in enumerate(groups.values()):
         bars = None if measured.seeds == 1 else [[measured.value - measured.low], [measured.high - measured.value]]
         axes.scatter(values, [row + 0.24] * len(values), s=9, color=BLUE, linewidths=0)
@@ -195,7 +196,7 @@ def known_intervals(axes: Axes, groups: Mapping[str, tuple[Interval, Sequence[fl
 
 
 def differences_with_intervals(axes: Axes, groups: Mapping[str, Sequence[float]]) -> None:
-    """As `means_with_intervals`; a dashed line marks no difference.
+    """Draw as `means_with_intervals`; a dashed line marks no difference.
 
     Args:
         groups: {name: differences over seeds}, drawn from top to bottom.
@@ -205,7 +206,8 @@ def differences_with_intervals(axes: Axes, groups: Mapping[str, Sequence[float]]
 
 
 def against_sparsity(axes: Axes, ends: pd.DataFrame) -> None:
-    """Normalised returns of one algorithm on one environment: a line a pruner, the dense agent's interval as a band.
+    """Draw normalised returns of one algorithm on one environment: a line a pruner, the dense agent's interval as a
+    band.
 
     Args:
         ends: one row a run, columns pruner, sparsity, normalised_return. Sparsities stand at equal distances.
@@ -217,10 +219,10 @@ def against_sparsity(axes: Axes, ends: pd.DataFrame) -> None:
     sparsities = sorted(set(ends.sparsity[ends.pruner != "dense"]))
     pruners = [name for name in PRUNERS if name in set(ends.pruner) - {"dense"}]
     for number, pruner in enumerate(pruners):
-        cells = ends[ends.pruner == pruner].groupby("sparsity").normalised_return
-        places = [sparsities.index(sparsity) + 0.12 * (number - (len(pruners) - 1) / 2) for sparsity in cells.groups]
-        found = [interval(values.tolist()) for _, values in cells]
-        for place, (_, values) in zip(places, cells, strict=True):
+        groups = ends[ends.pruner == pruner].groupby("sparsity").normalised_return
+        places = [sparsities.index(sparsity) + 0.12 * (number - (len(pruners) - 1) / 2) for sparsity in groups.groups]
+        found = [interval(values.tolist()) for _, values in groups]
+        for place, (_, values) in zip(places, groups, strict=True):
             axes.scatter([place] * len(values), values, s=7, color=PRUNERS[pruner][1], linewidths=0, alpha=0.7)
         means, bars = [each.value for each in found], None
         if min(each.seeds for each in found) > 1:
@@ -232,7 +234,7 @@ def against_sparsity(axes: Axes, ends: pd.DataFrame) -> None:
 
 
 def choices(axes: Axes, ends: pd.DataFrame, dense: Sequence[float]) -> None:
-    """Normalised returns of ways of grouping, a marker for each choice of what goes; the dense interval as a band.
+    """Draw normalised returns of ways of grouping, a marker for each choice of what goes; the dense interval as a band.
 
     Args:
         ends: one row a run, columns way, choice (a key of PRUNERS), normalised_return.
@@ -243,10 +245,10 @@ def choices(axes: Axes, ends: pd.DataFrame, dense: Sequence[float]) -> None:
     axes.axvline(band.value, color=GREY, linewidth=1.5, label=PRUNERS["dense"][0])
     found = [choice for choice in PRUNERS if choice in set(ends.choice)]
     for number, choice in enumerate(found):
-        cells = {way: seeds.tolist() for way, seeds in ends[ends.choice == choice].groupby("way").normalised_return}
-        rows = [ways.index(way) + 0.22 * (number - (len(found) - 1) / 2) for way in cells]
-        each, bars = [interval(seeds) for seeds in cells.values()], None
-        for row, seeds in zip(rows, cells.values(), strict=True):
+        by_way = {way: seeds.tolist() for way, seeds in ends[ends.choice == choice].groupby("way").normalised_return}
+        rows = [ways.index(way) + 0.22 * (number - (len(found) - 1) / 2) for way in by_way]
+        each, bars = [interval(seeds) for seeds in by_way.values()], None
+        for row, seeds in zip(rows, by_way.values(), strict=True):
             axes.scatter(seeds, [row + 0.08] * len(seeds), s=9, color=PRUNERS[choice][1], linewidths=0)
         if min(e.seeds for e in each) > 1:
             bars = [[e.value - e.low for e in each], [e.high - e.value for e in each]]
@@ -259,7 +261,7 @@ def choices(axes: Axes, ends: pd.DataFrame, dense: Sequence[float]) -> None:
 
 
 def over_epochs(axes: Axes, rows: pd.DataFrame, column: str, direction: str) -> None:
-    """One direction of paper 4: each seed a thin line, their mean a thick one, ends of stages 1 and 2 dotted.
+    """Draw one direction of paper 4: each seed a thin line, their mean a thick one, ends of stages 1 and 2 dotted.
 
     The mean is of epochs that most seeds have. A seed that has no row there counts with its latest value: an
     expansion that ends by itself has fewer epochs.
@@ -275,7 +277,8 @@ def over_epochs(axes: Axes, rows: pd.DataFrame, column: str, direction: str) -> 
 
 
 def accuracy_against_size(axes: Axes, ends: pd.DataFrame) -> None:
-    """A marker a direction of paper 4: mean accuracy at mean live weights, bars 95 % intervals; small points are seeds.
+    """Draw a marker a direction of paper 4: mean accuracy at mean live weights, bars 95 % intervals; small points are
+    seeds.
 
     Args:
         ends: one row a direction and seed, columns direction, accuracy, parameters_live.

@@ -26,7 +26,7 @@ DIGITS = "%.6g"  # one number format everywhere, so that the same numbers are th
 
 
 def read_csv(path: Path | TextIO, columns: Sequence[str] = (), called: str = "", **options: Any) -> pd.DataFrame:
-    """A table of the project's: every CSV file comes in here.
+    """Read a table of the project's: every CSV file comes in here.
 
     Args:
         path: of the file, or one that is open for reading.
@@ -101,7 +101,7 @@ def read_every_scale(experiment: str, results: Path = base.RESULTS) -> dict[str,
 
 
 def read_claims(scale: str, results: Path = base.RESULTS) -> pd.DataFrame:
-    """The verdicts at one scale, as `lib.companion.claims` computed them."""
+    """Read the verdicts at one scale, as `lib.companion.claims` computed them."""
     path = results / scale / "claims.csv"
     if not path.exists():
         raise BadInput(f"there are no claims at scale {scale}; python -m lib.claims")
@@ -109,7 +109,7 @@ def read_claims(scale: str, results: Path = base.RESULTS) -> pd.DataFrame:
 
 
 def read_scorecard(results: Path = base.RESULTS) -> pd.DataFrame:
-    """For each claim the verdict of the largest scale that has one; empty cells are empty strings."""
+    """Read for each claim the verdict of the largest scale that has one; empty cells are empty strings."""
     path = results / "claims.csv"
     if not path.exists():
         raise BadInput("results/claims.csv is absent; python -m lib.claims")
@@ -128,7 +128,9 @@ def _verdicts(path: Path, columns: Sequence[str]) -> pd.DataFrame:
 
 
 def read_cells(scorecard: pd.DataFrame, results: Path = base.RESULTS) -> pd.DataFrame:
-    """The cells (networks, environments, devices) of the claims in a scorecard, each at the scale that counts there."""
+    """Read the cells (networks, environments, devices) of the claims in a scorecard, each at the scale that counts
+    there.
+    """
     found = []
     for scale, claims in scorecard[scorecard.scale != ""].groupby("scale"):
         cells = read_csv(results / scale / "cells.csv", keep_default_na=False)
@@ -137,7 +139,7 @@ def read_cells(scorecard: pd.DataFrame, results: Path = base.RESULTS) -> pd.Data
 
 
 def read_bench(name: str, results: Path = base.RESULTS) -> pd.DataFrame:
-    """A benchmark's rows, with the device and the versions they were measured on."""
+    """Read a benchmark's rows, with the device and the versions they were measured on."""
     path = results / "bench" / f"{name}.csv"
     if not path.exists():
         raise BadInput(f"results/bench/{path.name} is absent; python -m lib.bench {name}")

@@ -19,7 +19,7 @@ NODES = 200_000  # values of a file, those behind aliases counted each time; the
 
 
 def read(experiment: str, scale: str, params: Path = base.PARAMS) -> dict:
-    """The settings of one experiment at one scale, as params.yaml holds them."""
+    """Read the settings of one experiment at one scale, as params.yaml holds them."""
     if not params.exists():
         raise BadInput(f"{params} does not exist; it would hold the settings of every experiment")
     content = read_yaml(params)
@@ -36,7 +36,7 @@ def read(experiment: str, scale: str, params: Path = base.PARAMS) -> dict:
 
 
 def read_yaml(path: Path, called: str = "") -> Any:
-    """What a YAML file holds: plain values, lists and mappings.
+    """Read what a YAML file holds: plain values, lists and mappings.
 
     Args:
         called: how errors name it; its own name, if nothing is said.

@@ -17,7 +17,7 @@ REPRODUCED, PARTLY, UNDECIDED, DIFFERS, MOOT, NOT_RUN = VERDICTS
 
 @dataclass(frozen=True)
 class Interval:
-    """A measured value with its uncertainty; low = high = value for something exact.
+    """Hold a measured value with its uncertainty; low = high = value for something exact.
 
     Attributes:
         seeds: how many seeds it stands on; 0 for something exact.
@@ -33,7 +33,7 @@ class Interval:
 
 
 def interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
-    """The mean over seeds and its confidence interval.
+    """Compute the mean over seeds and its confidence interval.
 
     Below 10 seeds Student's t, from 10 on the percentile bootstrap (10,000 draws, fixed seed): over 2, 3 and 5 seeds
     a bootstrap interval called 95 % covers 51, 75 and 83 %, Student's t covers 95 %. One seed has no interval: its
@@ -74,7 +74,7 @@ def check_criterion(criterion: Mapping[str, object]) -> None:
 
 
 def in_words(criterion: Mapping[str, object]) -> str:
-    """A criterion in words: "at least -1", "between 43.5 and 44.5"."""
+    """Write a criterion in words: "at least -1", "between 43.5 and 44.5"."""
     check_criterion(criterion)
     kind, bound = next(iter(criterion.items()))
     numbers = [f"{number:g}" for number in (bound if isinstance(bound, list) else [bound])]
@@ -82,7 +82,7 @@ def in_words(criterion: Mapping[str, object]) -> str:
 
 
 def verdict(measured: Interval, criterion: Mapping[str, object]) -> str:
-    """Reproduced when the whole interval satisfies the criterion, differs when none of it does, else undecided.
+    """Judge: reproduced when the whole interval satisfies the criterion, differs when none of it does, else undecided.
 
     at_least and at_most are non-inferiority: the interval's worse end is within the margin. above and below are
     strict: the interval excludes the bound. An exact value, low = high, is simply inside or outside.
@@ -101,7 +101,8 @@ def verdict(measured: Interval, criterion: Mapping[str, object]) -> str:
 
 
 def seeds_to_decide(measured: Interval, criterion: Mapping[str, object], confidence: float = 0.95) -> int | None:
-    """How many seeds would decide an undecided value, if its mean and its standard deviation stayed as they are.
+    """Estimate how many seeds would decide an undecided value, if its mean and its standard deviation stayed as they
+    are.
 
     With so many, half of the interval's width is less than the distance from the mean to the (nearest) bound.
 
@@ -133,7 +134,7 @@ def seeds_to_decide(measured: Interval, criterion: Mapping[str, object], confide
 
 
 def together(verdicts: Sequence[str]) -> str:
-    """One verdict for a claim's cells: theirs when they agree, partly when only some are reproduced.
+    """Make one verdict for a claim's cells: theirs when they agree, partly when only some are reproduced.
 
     Where none is reproduced and only some differ, the claim differs: it is made of all cells.
     """

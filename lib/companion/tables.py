@@ -13,7 +13,7 @@ VERDICT = ("printed", "measured [low, high]", "scale", "data", "verdict", "note"
 
 
 def directions(ends: pd.DataFrame) -> pd.DataFrame:
-    """Where each direction of paper 4 ends: one row a direction, in the figures' order.
+    """Tabulate where each direction of paper 4 ends: one row a direction, in the figures' order.
 
     Args:
         ends: one row a direction and seed.
@@ -36,7 +36,9 @@ def directions(ends: pd.DataFrame) -> pd.DataFrame:
 
 
 def verdicts(claims: pd.DataFrame, columns: Sequence[str] = VERDICT) -> pd.DataFrame:
-    """Rows of claims, by what they say; "measured [low, high]" may be among the columns. An empty note is left out."""
+    """Tabulate rows of claims, by what they say; "measured [low, high]" may be among the columns. An empty note is left
+    out.
+    """
     numbers = [measured_text(row) for row in claims.to_dict("records")]
     shown = [name for name in columns if name != "note" or claims.note.any()]
     return claims.assign(**{"measured [low, high]": numbers}).set_index("says")[shown]

@@ -24,14 +24,16 @@ COUNTED = ("_inputs", "observations", "_speakers", "characters")  # arrays with 
 
 
 def contents(folder: Path, ignored: Iterable[str] = ()) -> list[str]:
-    """The files below a folder as DVC lists them, sorted: not those below `ignored` sets, not unfinished ones."""
+    """List the files below a folder as DVC lists them, sorted: not those below `ignored` sets, not unfinished ones."""
     found = (Path(place, name) for place, _, names in os.walk(folder) for name in names)
     relative = [path.relative_to(folder) for path in found if not path.name.endswith(PART)]
     return sorted(path.as_posix() for path in relative if path.parts[0] not in ignored)
 
 
 def fingerprint(folder: Path, files: list[str]) -> dict[str, str]:
-    """What DVC would write of a folder with these files: its md5 (of the JSON list of their md5), size and nfiles."""
+    """Compute what DVC would write of a folder with these files: its md5 (of the JSON list of their md5), size and
+    nfiles.
+    """
     entries = [{"md5": sources.file_digest(folder / name, "md5"), "relpath": name} for name in files]
     listing = json.dumps(entries, sort_keys=True).encode()
     size = sum((folder / name).stat().st_size for name in files)
@@ -39,7 +41,7 @@ def fingerprint(folder: Path, files: list[str]) -> dict[str, str]:
 
 
 def lock_difference(places: sources.Places = sources.PROJECT, lock: Path = LOCK) -> str | None:
-    """One line on what would make DVC rewrite data.dvc; None when nothing would. Writes nothing."""
+    """Say in one line what would make DVC rewrite data.dvc; None when nothing would. Writes nothing."""
     if not lock.is_file():
         return f"{lock.name} is absent; `git checkout {lock.name}` brings it back"
     known = sources.registry(places.registry).values()
@@ -62,7 +64,7 @@ def _some(names: list[str]) -> str:
 
 
 def line(source: sources.Source, files: dict[str, Path], origin: str) -> str:
-    """What a reader wants to know of a set that is ready, in one line."""
+    """Write what a reader wants to know of a set that is ready, in one line."""
     inputs = [path for array, path in files.items() if array.endswith(COUNTED)]
     examples = sum(len(sources.open_array(path)) for path in inputs)
     size = sum(path.stat().st_size for path in files.values()) / 1e6
@@ -70,7 +72,7 @@ def line(source: sources.Source, files: dict[str, Path], origin: str) -> str:
 
 
 def main(arguments: list[str] | None = None, places: sources.Places = sources.PROJECT, lock: Path = LOCK) -> int:
-    """The program. Exit status 0; 1 when DVC would rewrite data.dvc; 2 for bad input, with one line why."""
+    """Run the program. Exit status 0; 1 when DVC would rewrite data.dvc; 2 for bad input, with one line why."""
     known = sources.registry(places.registry)
     sets = "\n".join(f"  {s.name:9} {s.title}{'' if s.locked else ' (not in data.dvc)'}" for s in known.values())
     parser = argparse.ArgumentParser(

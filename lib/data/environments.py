@@ -18,7 +18,7 @@ REFERENCES = {  # D4RL's v2 references: the mean return of a random and of an ex
 
 
 def make(name: str) -> gym.Env:
-    """Gymnasium's environment called `name`, such as "HalfCheetah-v4".
+    """Make Gymnasium's environment called `name`, such as "HalfCheetah-v4".
 
     BadInput: a name that Gymnasium does not know, or an environment whose observations and actions are not vectors of
     numbers with actions within symmetric finite bounds.
@@ -43,7 +43,7 @@ def make(name: str) -> gym.Env:
 
 
 def normalised_return(name: str, returns: np.ndarray | float) -> np.ndarray | float:
-    """D4RL's normalised score (Fu et al. 2020): 0 = a random policy's return, 100 = an expert's.
+    """Compute D4RL's normalised score (Fu et al. 2020): 0 = a random policy's return, 100 = an expert's.
 
     Args:
         name: Gymnasium's, of any version, such as "HalfCheetah-v4".

@@ -24,21 +24,21 @@ SHORT = 256  # the shorter side an image is resized to before its middle is cut 
 
 @dataclass(frozen=True)
 class Images:
-    """Image files that look like an array uint8 [N, 3, side, side]; pixels exist only while they are used."""
+    """Let image files look like an array uint8 [N, 3, side, side]; pixels exist only while they are used."""
 
     files: tuple[Path, ...]
     side: int = SIDE
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """As an array has it: [N, 3, side, side]."""
+        """Give the shape as an array has it: [N, 3, side, side]."""
         return (len(self.files), 3, self.side, self.side)
 
     def __len__(self) -> int:
         return len(self.files)
 
     def decode(self, chosen: Sequence[int], uniforms: np.ndarray | None = None) -> np.ndarray:
-        """Pixels of some images, uint8 [len(chosen), 3, side, side]; decoded by several threads.
+        """Decode the pixels of some images, uint8 [len(chosen), 3, side, side]; decoded by several threads.
 
         Args:
             uniforms: [len(chosen), 5] in [0, 1) for a random resized crop and mirror image (`random_box`); None: the
@@ -50,7 +50,7 @@ class Images:
 
 
 def one(path: Path, side: int, uniforms: np.ndarray | None) -> np.ndarray:
-    """One image as uint8 [3, side, side].
+    """Decode one image as uint8 [3, side, side].
 
     Raises:
         BadInput: a file that is no image or is cut off, by its name.
@@ -70,14 +70,14 @@ def one(path: Path, side: int, uniforms: np.ndarray | None) -> np.ndarray:
 
 
 def middle_box(width: int, height: int, ratio: float) -> tuple[float, float, float, float]:
-    """The middle square whose side is the shorter side divided by the ratio: left, top, right, bottom."""
+    """Find the middle square whose side is the shorter side divided by the ratio: left, top, right, bottom."""
     side = min(width, height) / ratio
     left, top = (width - side) / 2, (height - side) / 2
     return left, top, left + side, top + side
 
 
 def random_box(width: int, height: int, uniforms: np.ndarray) -> tuple[float, float, float, float]:
-    """Inception's random crop: 8 to 100 % of the area, width to height 3:4 to 4:3, anywhere.
+    """Draw Inception's random crop: 8 to 100 % of the area, width to height 3:4 to 4:3, anywhere.
 
     Args:
         uniforms: area, ratio, horizontal and vertical place, each in [0, 1) (and one more that is not used here).
@@ -90,7 +90,8 @@ def random_box(width: int, height: int, uniforms: np.ndarray) -> tuple[float, fl
 
 
 def read_split(folder: Path) -> tuple[Images, np.ndarray, list[str]]:
-    """A folder of class folders: its images, their labels int64 [N] (classes in the order of their names), the names.
+    """Read a folder of class folders: its images, their labels int64 [N] (classes in the order of their names), the
+    names.
 
     Raises:
         BadInput: no such folder, no class folders, or a class without images.

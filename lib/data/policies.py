@@ -30,7 +30,7 @@ FILES = ("expert.npz", "medium.npz", "card.yaml", "curve.csv")
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """Layers of weights [out, in] and biases [out], and the largest action [a], all float32."""
+    """Hold layers of weights [out, in] and biases [out], and the largest action [a], all float32."""
 
     weights: Sequence[np.ndarray]
     biases: Sequence[np.ndarray]
@@ -74,7 +74,7 @@ def save(policy: Policy, path: Path) -> None:
 
 
 def read(path: Path) -> Policy:
-    """The policy in a file that `save` wrote.
+    """Read the policy in a file that `save` wrote.
 
     BadInput: no such file, not such a file, or layers that do not fit each other.
     """
@@ -97,7 +97,7 @@ def read(path: Path) -> Policy:
 
 
 def load(env: str, which: str = "expert", folder: Path = EXPERTS) -> Policy:
-    """A policy of the project's own.
+    """Load a policy of the project's own.
 
     Args:
         env: the environment with or without version, such as "Hopper-v4" or "hopper".
@@ -114,7 +114,7 @@ def load(env: str, which: str = "expert", folder: Path = EXPERTS) -> Policy:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One policy of a training session: its step, and its returns over the card's fresh episodes."""
+    """Describe one policy of a training session: its step, and its returns over the card's fresh episodes."""
 
     step: int
     mean_return: float
@@ -124,7 +124,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Card:
-    """What is known of the two policies of an environment.
+    """Hold what is known of the two policies of an environment.
 
     Attributes:
         environment: Gymnasium's id.
@@ -150,7 +150,7 @@ class Card:
 
 
 def read_card(path: Path) -> Card:
-    """The card in a card.yaml. BadInput: no such file, no YAML, settings missing, unknown or of another kind."""
+    """Read the card in a card.yaml. BadInput: no such file, no YAML, settings missing, unknown or of another kind."""
     if not path.is_file():
         raise BadInput(f"no card at {path}")
     try:
@@ -161,7 +161,7 @@ def read_card(path: Path) -> Card:
 
 
 def experts(folder: Path = EXPERTS) -> dict[str, Card]:
-    """The cards of all environments that there are policies for, {Gymnasium's id: Card}.
+    """Read the cards of all environments that there are policies for, {Gymnasium's id: Card}.
 
     BadInput: a folder that lacks one of its files, or whose card is of another environment.
     """

@@ -40,7 +40,7 @@ def download(address: str, file: BinaryIO) -> None:
 
 @dataclass(frozen=True)
 class Places:
-    """Where things are read and written; the defaults are the project's own."""
+    """Say where things are read and written; the defaults are the project's own."""
 
     data: Path = base.DATA
     downloads: Path = base.DOWNLOADS
@@ -53,7 +53,7 @@ PROJECT = Places()
 
 @dataclass(frozen=True)
 class Source:
-    """One set of the registry; registry.toml says what each field means."""
+    """Describe one set of the registry; registry.toml says what each field means."""
 
     name: str
     title: str
@@ -70,11 +70,11 @@ class Source:
     also: Mapping[str, str] = field(default_factory=dict)
 
     def remote(self) -> dict[str, list[str]]:
-        """What is downloaded, {name below .downloads/: accepted checksums}: the archive, or else each file."""
+        """List what is downloaded, {name below .downloads/: accepted checksums}: the archive, or else each file."""
         return {self.archive: [self.archive_hash]} if self.archive else dict(self.files)
 
     def lacking(self, folder: Path) -> list[str]:
-        """The files of the set that `folder` lacks; none if it holds them all, loose or as the archive."""
+        """List the files of the set that `folder` lacks; none if it holds them all, loose or as the archive."""
         if self.archive and (folder / self.archive).is_file():
             return []
         return [name for name in self.files if not self.place(name, folder).is_file()]
@@ -86,7 +86,7 @@ class Source:
 
 
 def registry(path: Path = REGISTRY) -> dict[str, Source]:
-    """The sets of the registry, {name: Source}."""
+    """Read the sets of the registry, {name: Source}."""
     entries = tomllib.loads(path.read_text(encoding="utf-8"))
     for entry in entries.values():
         entry["files"] = {name: [h] if isinstance(h, str) else h for name, h in entry["files"].items()}
@@ -94,7 +94,7 @@ def registry(path: Path = REGISTRY) -> dict[str, Source]:
 
 
 def pick(name: str, path: Path = REGISTRY) -> Source:
-    """The set called `name`. BadInput, with the names there are, when there is none."""
+    """Find the set called `name`. BadInput, with the names there are, when there is none."""
     known = registry(path)
     if name not in known:
         raise BadInput(f"no public data set called {name!r}; there are: {', '.join(known)}")
@@ -118,7 +118,7 @@ MOVE_AWAY = "move it away and run `make data`"
 
 
 def check_bytes(path: Path, content: bytes, accepted: list[str]) -> None:
-    """`check` for a file of the publisher that is in memory; `path` only names it."""
+    """Call `check` for a file of the publisher that is in memory; `path` only names it."""
     check(str(path), accepted, lambda algorithm: hashlib.new(algorithm, content).hexdigest(), MOVE_AWAY)
 
 
@@ -129,19 +129,21 @@ def _file_digest(path: Path, algorithm: str, size: int, modified: int, inode: in
 
 
 def file_digest(path: Path, algorithm: str) -> str:
-    """Checksum of a file in hexadecimal, computed once a process unless size, time or inode of the file change."""
+    """Compute the checksum of a file in hexadecimal, computed once a process unless size, time or inode of the file
+    change.
+    """
     stat = path.stat()
     return _file_digest(path, algorithm, stat.st_size, stat.st_mtime_ns, stat.st_ino)
 
 
 def open_digest(file: BinaryIO, algorithm: str) -> str:
-    """Checksum in hexadecimal of a file that is open for reading and writing."""
+    """Compute the checksum in hexadecimal of a file that is open for reading and writing."""
     file.seek(0)
     return hashlib.file_digest(file, algorithm).hexdigest()
 
 
 def companion() -> Path | None:
-    """The folder that COMPANION_DATA names, None when it is not set. BadInput when there is no such folder."""
+    """Find the folder that COMPANION_DATA names, None when it is not set. BadInput when there is no such folder."""
     value = os.environ.get(VARIABLE)
     if not value:
         return None
@@ -151,7 +153,7 @@ def companion() -> Path | None:
 
 
 def read_files(source: Source, folder: Path) -> dict[str, bytes]:
-    """The publisher's files of a set from a folder that lacks none, {name: content}, each checked.
+    """Read the publisher's files of a set from a folder that lacks none, {name: content}, each checked.
 
     Loose files are taken before the archive. BadInput names the file that is altered, or missing in the archive.
     """
@@ -196,7 +198,7 @@ def fetch(source: Source, places: Places, tried: str) -> None:
 
 
 def publisher_files(source: Source, places: Places = PROJECT) -> tuple[dict[str, bytes], str]:
-    """The publisher's files of a set, checked, {name: content}, and a few words on where they came from."""
+    """Find the publisher's files of a set, checked, {name: content}, and a few words on where they came from."""
     folder, tried = companion(), f"{VARIABLE} is not set"
     if folder:
         lacking = source.lacking(folder)
@@ -210,7 +212,7 @@ def publisher_files(source: Source, places: Places = PROJECT) -> tuple[dict[str,
 
 
 def prepare(name: str, read: Reader, places: Places = PROJECT) -> tuple[dict[str, Path], str]:
-    """The arrays of a set as checked files, {array: data/<name>/<array>.npy}, and where they came from.
+    """Prepare the arrays of a set as checked files, {array: data/<name>/<array>.npy}, and where they came from.
 
     `read` turns the publisher's files {name: content} into the arrays the registry lists; it is called only when one
     is missing. Arrays whose checksum the registry does not know are not checked.
@@ -237,7 +239,7 @@ def prepare(name: str, read: Reader, places: Places = PROJECT) -> tuple[dict[str
 
 
 def open_array(path: Path) -> np.ndarray:
-    """A .npy file as a read-only memory map. BadInput when it is no whole array."""
+    """Open a .npy file as a read-only memory map. BadInput when it is no whole array."""
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:

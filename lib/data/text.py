@@ -31,7 +31,7 @@ SCENES = (0.6, 0.75)  # the same for shares of the scenes
 
 @dataclass(frozen=True)
 class Speech:
-    """What one speaker says at a time: lines, without the heading; and the number of the scene."""
+    """Hold what one speaker says at a time: lines, without the heading; and the number of the scene."""
 
     speaker: str
     words: str
@@ -40,7 +40,7 @@ class Speech:
 
 @dataclass(frozen=True)
 class Play:
-    """A text by speeches, in their order.
+    """Hold a text by speeches, in their order.
 
     Attributes:
         symbols: the characters of the text without headings, sorted; a token is a place in this string, and a new line
@@ -63,7 +63,9 @@ class Play:
 
 @dataclass(frozen=True, eq=False)
 class Language:
-    """Consecutive parts of a text without headings, as tokens, int64 [N]: eight tenths, a tenth and the last tenth."""
+    """Hold consecutive parts of a text without headings, as tokens, int64 [N]: eight tenths, a tenth and the last
+    tenth.
+    """
 
     train: np.ndarray
     valid: np.ndarray
@@ -72,7 +74,7 @@ class Language:
 
 @dataclass(frozen=True, eq=False)
 class Passages:
-    """Passages and who says them, in three parts; no scene is in two of them.
+    """Hold passages and who says them, in three parts; no scene is in two of them.
 
     Attributes:
         speakers: the names; a label is a place in this list.
@@ -136,7 +138,7 @@ def parse(name: str, text: str) -> Play:
 
 
 def scenes(speakers: Sequence[str], cast: int = CAST) -> list[int]:
-    """Number the scene of each speech, from 0: a new one begins where the cast changes.
+    """Return number the scene of each speech, from 0: a new one begins where the cast changes.
 
     That is where none of those who spoke the last `cast` speeches speaks one of the next `cast`; two scenes begin at
     least so many speeches apart.

@@ -24,7 +24,7 @@ TEST = 500  # examples of the digits and of the moons to test on
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A set to learn from and one to be judged on.
+    """Hold a set to learn from and one to be judged on.
 
     Inputs are uint8 images [N, C, H, W], 0 to 255, or float32 points [N, 2]; labels int64 [N], 0 to `classes` - 1.
     Images of public sets are memory-mapped and read-only: copy what you change or hand to torch.
@@ -39,7 +39,7 @@ class Dataset:
 
 
 def load(name: str, places: sources.Places = sources.PROJECT) -> Dataset:
-    """The data set called `name`: digits, moons, mnist, cifar10, cifar100 or imagenet.
+    """Load the data set called `name`: digits, moons, mnist, cifar10, cifar100 or imagenet.
 
     A public set that is not in data/ yet is first read from COMPANION_DATA or downloaded (up to 170 MB).
     BadInput: an unknown name, and whatever keeps a public set from being found whole and unaltered.
@@ -56,19 +56,19 @@ def load(name: str, places: sources.Places = sources.PROJECT) -> Dataset:
 
 
 def prepare(name: str, places: sources.Places = sources.PROJECT) -> tuple[dict[str, Path], str]:
-    """The checked arrays of a public set, {array: file}, and where they came from; see `sources.prepare`."""
+    """Prepare the checked arrays of a public set, {array: file}, and where they came from; see `sources.prepare`."""
     if name not in PUBLIC:
         raise BadInput(f"no data set called {name!r}; there are: {', '.join(names())}")
     return sources.prepare(name, PUBLIC[name][0], places)
 
 
 def names() -> list[str]:
-    """All that `load` knows."""
+    """Name all that `load` knows."""
     return [*MADE, *PUBLIC, "imagenet"]
 
 
 def imagenet() -> Dataset:
-    """ImageNet's (ILSVRC2012) train and val folders, one folder a class, below COMPANION_DATA/imagenet.
+    """Open ImageNet's (ILSVRC2012) train and val folders, one folder a class, below COMPANION_DATA/imagenet.
 
     Its publisher gives it to registered researchers only, so it is never downloaded here. Images stay files
     (`lib.data.folder.Images`).
@@ -86,7 +86,7 @@ def imagenet() -> Dataset:
 
 
 def digits() -> Dataset:
-    """scikit-learn's 1,797 handwritten digits: uint8 [N, 1, 8, 8], 1,297 to train on, 500 to test, stratified.
+    """Load scikit-learn's 1,797 handwritten digits: uint8 [N, 1, 8, 8], 1,297 to train on, 500 to test, stratified.
 
     The counts 0 to 16 become 0 to 255 (times 255 / 16, rounded), so that dividing by 255 suits every image set.
     """
@@ -99,7 +99,8 @@ def digits() -> Dataset:
 
 
 def moons(seed: int = SEED, test: int = TEST) -> Dataset:
-    """Two interleaved half circles with normal noise of standard deviation 0.10: float32 [N, 2], 500 + `test` points.
+    """Draw two interleaved half circles with normal noise of standard deviation 0.10: float32 [N, 2], 500 + `test`
+    points.
 
     Paper 4, section 6.1: 1,000 points, 500 picked at random to train on. It does not state the noise; 0.10 gives a
     plain network the accuracy printed there.
@@ -133,7 +134,7 @@ def _split(
 
 
 def read_idx(content: bytes) -> np.ndarray:
-    """The uint8 array in a gzipped IDX file: two zero bytes, type 8, the rank, the sizes (big-endian), the values."""
+    """Read the uint8 array of a gzipped IDX file: two zero bytes, type 8, the rank, sizes (big-endian), values."""
     content = gzip.decompress(content)
     if content[:3] != b"\x00\x00\x08":
         raise BadInput(f"no IDX file of unsigned bytes: it begins with {content[:3].hex()}, not 000008")
@@ -146,7 +147,7 @@ def read_idx(content: bytes) -> np.ndarray:
 
 
 def read_mnist(files: Mapping[str, bytes]) -> dict[str, np.ndarray]:
-    """The four official files to the arrays of `mnist`."""
+    """Turn the four official files into the arrays of `mnist`."""
     read = {name: read_idx(content) for name, content in files.items()}
     return {
         "train_inputs": read["mnist/train-images-idx3-ubyte.gz"][:, None],
@@ -157,7 +158,7 @@ def read_mnist(files: Mapping[str, bytes]) -> dict[str, np.ndarray]:
 
 
 def read_cifar10(files: Mapping[str, bytes]) -> dict[str, np.ndarray]:
-    """The six official batches to the arrays of `cifar10`."""
+    """Turn the six official batches into the arrays of `cifar10`."""
     train = [unpickle(files[f"cifar-10-batches-py/data_batch_{i}"]) for i in range(1, 6)]
     test = unpickle(files["cifar-10-batches-py/test_batch"])
     return {
@@ -169,7 +170,7 @@ def read_cifar10(files: Mapping[str, bytes]) -> dict[str, np.ndarray]:
 
 
 def read_cifar100(files: Mapping[str, bytes]) -> dict[str, np.ndarray]:
-    """The two splits to the arrays of `cifar100` (fine labels), by label, then file name, then content."""
+    """Turn the two splits into the arrays of `cifar100` (fine labels), by label, then file name, then content."""
     arrays = {}
     for split in ("train", "test"):
         batch = unpickle(files[f"cifar-100-python/{split}"])
@@ -187,7 +188,7 @@ def _images(pixels: np.ndarray) -> np.ndarray:
 
 
 def unpickle(content: bytes) -> dict:
-    """What a CIFAR file holds; its texts as bytes. BadInput if it asks for anything but arrays, lists and texts."""
+    """Read a CIFAR file; its texts as bytes. BadInput if it asks for anything but arrays, lists and texts."""
     return _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
 
 

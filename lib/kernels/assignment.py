@@ -11,13 +11,13 @@ import numpy as np
 
 
 @numba.njit(nogil=True)
-def assign(blocks, n, kept, rows, columns):
+def assign(blocks, n, mask, rows, columns):
     """Find the best mask of each block, one after the other, and the prices of its rows and columns.
 
     Args:
         blocks: scores, float [blocks, m, m].
         n: how many of each row and column stay.
-        kept: the masks, bool [blocks, m, m], all False at first; filled in.
+        mask: the masks, bool [blocks, m, m], all False at first; filled in.
         rows, columns: the prices, float64 [blocks, m], all 0 at first; filled in.
     """
     m = blocks.shape[1]
@@ -27,7 +27,7 @@ def assign(blocks, n, kept, rows, columns):
     done_row, done_column = np.empty(m, np.bool_), np.empty(m, np.bool_)
     from_row, from_column = np.empty(m, np.int64), np.empty(m, np.int64)  # the node before on the shortest path
     for b in range(len(blocks)):
-        x, u, v = kept[b], rows[b], columns[b]
+        x, u, v = mask[b], rows[b], columns[b]
         for i in range(m):
             for j in range(m):
                 scores[i, j] = blocks[b, i, j]

@@ -26,7 +26,7 @@ from lib.base import BadInput
 
 
 def circulant(block: int) -> Tensor:
-    """The table of a circulant block: (i - j) mod B in row i and column j, int64 [B, B]."""
+    """Make the table of a circulant block: (i - j) mod B in row i and column j, int64 [B, B]."""
     if isinstance(block, bool) or not isinstance(block, int) or block < 1:
         raise BadInput(f"block={block!r} must be a whole number, at least 1")
     places = torch.arange(block)
@@ -34,7 +34,7 @@ def circulant(block: int) -> Tensor:
 
 
 def expand(coefficients: Tensor, table: Tensor, size: Sequence[int]) -> Tensor:
-    """The matrices [..., out, in] of coefficients [..., rows, columns, room].
+    """Compute the matrices [..., out, in] of coefficients [..., rows, columns, room].
 
     Args:
         table: [B, B], or one a matrix, [..., B, B]; of the room, coefficients that it does not name have no effect.
@@ -49,7 +49,8 @@ def expand(coefficients: Tensor, table: Tensor, size: Sequence[int]) -> Tensor:
 
 
 def project(matrices: Tensor, table: Tensor, room: int | None = None) -> Tensor:
-    """Coefficients [..., rows, columns, room] whose expansion is the nearest in least squares to [..., out, in].
+    """Find the coefficients [..., rows, columns, room] whose expansion is the nearest in least squares to [..., out,
+    in].
 
     Each is the mean of the weights that share it: for a circulant of a wrapped diagonal. Blocks that reach over the
     matrix's end hold less weights; a coefficient without any is 0. Weights that are equal already keep their value.
@@ -67,7 +68,7 @@ def project(matrices: Tensor, table: Tensor, room: int | None = None) -> Tensor:
 
 
 def members(size: Sequence[int], table: Tensor, room: int | None = None) -> Tensor:
-    """How many weights of a matrix (out, in) share each coefficient, float64 [..., rows, columns, room]."""
+    """Count how many weights of a matrix (out, in) share each coefficient, float64 [..., rows, columns, room]."""
     room = number(table) if room is None else room
     ones = torch.ones(*size, dtype=torch.float64, device=table.device)
     counts = _blocks(ones, table.shape[-1]) @ _one_hot(table, room, torch.float64)
@@ -75,7 +76,7 @@ def members(size: Sequence[int], table: Tensor, room: int | None = None) -> Tens
 
 
 def number(table: Tensor) -> int:
-    """How many coefficients a table names; of several tables the largest number."""
+    """Count how many coefficients a table names; of several tables the largest number."""
     return int(table.max()) + 1
 
 
@@ -86,8 +87,8 @@ def _one_hot(table: Tensor, room: int, dtype: torch.dtype) -> Tensor:
 
 def _blocks(matrices: Tensor, block: int) -> Tensor:
     """Matrices [..., out, in] as blocks [..., rows * columns, B * B], zeros beyond the end."""
-    whole = F.pad(matrices, (0, -matrices.shape[-1] % block, 0, -matrices.shape[-2] % block))
-    cut = whole.unflatten(-1, (-1, block)).unflatten(-3, (-1, block))  # rows, B, columns, B
+    padded = F.pad(matrices, (0, -matrices.shape[-1] % block, 0, -matrices.shape[-2] % block))
+    cut = padded.unflatten(-1, (-1, block)).unflatten(-3, (-1, block))  # rows, B, columns, B
     return cut.transpose(-3, -2).flatten(-2).flatten(-3, -2)
 
 
@@ -95,7 +96,8 @@ def _blocks(matrices: Tensor, block: int) -> Tensor:
 
 
 def limit(block: int) -> float:
-    """How many times fewer multiplications a product takes than the dense one: B^2 over those of all frequencies.
+    """Compute how many times fewer multiplications a product takes than the dense one: B^2 over those of all
+    frequencies.
 
     Frequency 0, and B / 2 of an even B, are real and take one product of 1 / B^2 of the size each; the others are
     complex and come in pairs of conjugates, of which one is computed: four real products. So 2 for B = 2, 2.67 for 4,
@@ -106,7 +108,7 @@ def limit(block: int) -> float:
 
 
 def transform(block: int, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu") -> Tensor:
-    """The orthonormal Fourier transform of real numbers as a matrix [B, B]; its inverse is its transpose.
+    """Make the orthonormal Fourier transform of real numbers as a matrix [B, B]; its inverse is its transpose.
 
     Rows: frequency 0, then B / 2 if B is even, then the real and the imaginary part of each of the others.
     """
@@ -121,7 +123,7 @@ def transform(block: int, dtype: torch.dtype = torch.float32, device: str | torc
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """A block-circulant weight by frequency, ready to multiply with.
+    """Hold a block-circulant weight by frequency, ready to multiply with.
 
     Attributes:
         real: [f, rows, columns, ...], of the real frequencies; further axes are a convolution's kernel.
@@ -147,7 +149,7 @@ def spectrum(coefficients: Tensor) -> Spectrum:
 
 
 def linear(x: Tensor, weight: Spectrum) -> Tensor:
-    """Activations x [..., in] times the transpose of a block-circulant weight: [..., out].
+    """Multiply activations x [..., in] by the transpose of a block-circulant weight: [..., out].
 
     Raises:
         BadInput: activations of another width than the weight.
@@ -167,7 +169,7 @@ def linear(x: Tensor, weight: Spectrum) -> Tensor:
 
 
 def conv2d(x: Tensor, weight: Spectrum, stride: int = 1, padding: int = 0) -> Tensor:
-    """Images x [n, in, H, W] convolved with a weight that is block-circulant over its channels: [n, out, H', W'].
+    """Convolve images x [n, in, H, W] with a weight that is block-circulant over its channels: [n, out, H', W'].
 
     Raises:
         BadInput: images with other channels than the weight.

@@ -23,17 +23,22 @@ METHODS = ("entropy", "entropy_with_zeros", "max", "percentile")
 
 
 def scale_of(amax: Tensor) -> Tensor:
-    """The step that spreads the codes over [-amax, amax]; 1 where amax is 0, since any step codes zeros exactly."""
+    """Compute the step that spreads the codes over [-amax, amax]; 1 where amax is 0, since any step codes zeros
+    exactly.
+    """
     return torch.where(amax > 0, amax / LARGEST, 1.0)
 
 
 def weight_scales(weight: Tensor) -> Tensor:
-    """Max calibration per output channel: [out, ...] -> steps [out, 1, ...] that divide the weight as they are."""
+    """Calibrate by the maximum of each output channel: [out, ...] -> steps [out, 1, ...] that divide the weight as they
+    are.
+    """
     return scale_of(weight.abs().amax(dim=tuple(range(1, weight.dim())), keepdim=True))
 
 
 def quantise(values: Tensor, scale: Tensor | float) -> Tensor:
-    """The nearest int8 codes, half to even, clipped to [-127, 127]. Zero is always code 0, so pruned weights stay so.
+    """Compute the nearest int8 codes, half to even, clipped to [-127, 127]. Zero is always code 0, so pruned weights
+    stay so.
 
     Args:
         scale: step width; one number, or a tensor that broadcasts against the values.
@@ -49,12 +54,12 @@ def quantise(values: Tensor, scale: Tensor | float) -> Tensor:
 
 
 def dequantise(codes: Tensor, scale: Tensor) -> Tensor:
-    """The values that int8 codes stand for."""
+    """Compute the values that int8 codes stand for."""
     return codes * scale
 
 
 class Histogram:
-    """How often each magnitude |x| was seen: equal bins from 0 on, and a range that grows with the values.
+    """Count how often each magnitude |x| was seen: equal bins from 0 on, and a range that grows with the values.
 
     A bin is a power of two wide, the one with which the largest value lies in the upper half of the bins. So when a
     larger value comes, whole bins are merged, no count is lost, and the result does not depend on the order of values.
@@ -70,7 +75,7 @@ class Histogram:
 
     @property
     def width(self) -> float:
-        """Of a bin."""
+        """Return the width of a bin."""
         return _width(self.max)
 
     def add(self, values: Tensor) -> None:
@@ -87,14 +92,14 @@ class Histogram:
         self.counts, self.max = counts, largest
 
     def share_above(self, amax: float) -> float:
-        """The share of the values that [-amax, amax] clips, by the bins that lie beyond amax as a whole."""
+        """Compute the share of the values that [-amax, amax] clips, by the bins that lie beyond amax as a whole."""
         if amax >= self.max:
             return 0.0
         return float(self.counts[math.ceil(amax / self.width) :].sum() / self.counts.sum())
 
 
 def threshold(histogram: Histogram, method: str = "entropy") -> float:
-    """The amax of an activation by one of METHODS; 0 when all values were zero."""
+    """Find the amax of an activation by one of METHODS; 0 when all values were zero."""
     if method not in METHODS:
         raise BadInput(f"calibration {method!r}: known are {', '.join(METHODS)}")
     if not histogram.counts.any():
@@ -108,7 +113,8 @@ def threshold(histogram: Histogram, method: str = "entropy") -> float:
 
 
 def entropy_threshold(histogram: Histogram, zeros: bool = False) -> float:
-    """The amax, an edge of a bin or the maximum, with the least of the `divergences`; among equal ones the largest.
+    """Find the amax, an edge of a bin or the maximum, with the least of the `divergences`; among equal ones the
+    largest.
 
     Args:
         zeros: count the first bin as it is, as TensorRT's pseudo-code stands. By default it counts as much as the
@@ -126,7 +132,7 @@ def entropy_threshold(histogram: Histogram, zeros: bool = False) -> float:
 
 
 def divergences(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The Kullback-Leibler divergence KL(P | Q) in nats for each number of bins i that may be kept.
+    """Compute the Kullback-Leibler divergence KL(P | Q) in nats for each number of bins i that may be kept.
 
     P is the first i bins, what lies beyond added to the last of them. Q is the first i bins without it, in 128 levels
     (bin j in level floor(128 j / i)), each level's count spread evenly over its non-empty bins. Where bin i - 1 is
@@ -153,12 +159,12 @@ def divergences(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def percentile_threshold(histogram: Histogram, percent: float = 99.99) -> float:
-    """The smallest edge of a bin (or the maximum) below which so many percent of all values lie."""
+    """Find the smallest edge of a bin (or the maximum) below which so many percent of all values lie."""
     if not 0 < percent <= 100:
         raise BadInput(f"percentile {percent}: it must be above 0 and at most 100")
     running = histogram.counts.cumsum()
-    kept = int(np.searchsorted(running, percent / 100 * running[-1])) + 1
-    return min(kept * histogram.width, histogram.max)
+    bins = int(np.searchsorted(running, percent / 100 * running[-1])) + 1
+    return min(bins * histogram.width, histogram.max)
 
 
 def _xlogy(x: np.ndarray, y: np.ndarray) -> np.ndarray:

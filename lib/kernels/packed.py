@@ -26,13 +26,15 @@ METADATA = "__metadata__"  # in the header, beside the tensors' names, as safete
 BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # integers by their bytes
 
 
-def floor_bits(places: int, kept: int) -> float:
-    """The fewest bits that tell one mask with so many kept places from all others: log2 of the binomial coefficient."""
-    return (math.lgamma(places + 1) - math.lgamma(kept + 1) - math.lgamma(places - kept + 1)) / math.log(2)
+def floor_bits(places: int, nonzeros: int) -> float:
+    """Compute the fewest bits that tell one mask with so many kept places from all others: log2 of the binomial
+    coefficient.
+    """
+    return (math.lgamma(places + 1) - math.lgamma(nonzeros + 1) - math.lgamma(places - nonzeros + 1)) / math.log(2)
 
 
 def encode_mask(mask: np.ndarray) -> tuple[int, bytes, bytes]:
-    """A flat mask as (k, unary parts, low bits); k is the one that takes the fewest bits."""
+    """Encode a flat mask as (k, unary parts, low bits); k is the one that takes the fewest bits."""
     gaps = np.diff(np.flatnonzero(mask), prepend=-1) - 1
     k = min(range(32), key=lambda low: len(gaps) * (1 + low) + int((gaps >> low).sum()))
     quotients = gaps >> k
@@ -42,11 +44,11 @@ def encode_mask(mask: np.ndarray) -> tuple[int, bytes, bytes]:
     return k, np.packbits(unary).tobytes(), np.packbits(low.astype(np.uint8)).tobytes()
 
 
-def decode_mask(places: int, kept: int, k: int, unary: bytes, low: bytes) -> np.ndarray:
-    """The flat mask that `encode_mask` made its arguments of."""
-    zeros = np.flatnonzero(np.unpackbits(np.frombuffer(unary, np.uint8)) == 0)[:kept]
+def decode_mask(places: int, nonzeros: int, k: int, unary: bytes, low: bytes) -> np.ndarray:
+    """Decode what `encode_mask` made of a flat mask."""
+    zeros = np.flatnonzero(np.unpackbits(np.frombuffer(unary, np.uint8)) == 0)[:nonzeros]
     quotients = np.diff(zeros, prepend=-1) - 1
-    bits = np.unpackbits(np.frombuffer(low, np.uint8))[: kept * k].reshape(kept, k)
+    bits = np.unpackbits(np.frombuffer(low, np.uint8))[: nonzeros * k].reshape(nonzeros, k)
     gaps = (quotients << k) + (bits.astype(np.int64) << np.arange(k)).sum(1)
     mask = np.zeros(places, dtype=bool)
     mask[np.cumsum(gaps + 1) - 1] = True
@@ -54,7 +56,7 @@ def decode_mask(places: int, kept: int, k: int, unary: bytes, low: bytes) -> np.
 
 
 def pack(tensor: Tensor) -> tuple[dict, bytes]:
-    """One tensor as (description, bytes): entropy-coded where that is smaller, else as it is.
+    """Pack one tensor as (description, bytes): entropy-coded where that is smaller, else as it is.
 
     Left out are the numbers whose bits are all zero: -0.0 is a value like any other and comes back.
     """
@@ -62,18 +64,18 @@ def pack(tensor: Tensor) -> tuple[dict, bytes]:
     about = {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape), "form": "dense"}
     raw = _bytes(flat)
     mask = nonzero_bits(flat).numpy()
-    kept = int(mask.sum())
+    nonzeros = int(mask.sum())
     k, unary, low = encode_mask(mask)
     values = _bytes(flat[torch.from_numpy(mask)])
     coded = unary + low + values
     if len(coded) >= len(raw):
         return about | {"bytes": len(raw)}, raw
-    code = {"form": "coded", "kept": kept, "k": k, "unary": len(unary), "low": len(low), "bytes": len(coded)}
+    code = {"form": "coded", "kept": nonzeros, "k": k, "unary": len(unary), "low": len(low), "bytes": len(coded)}
     return about | code, coded
 
 
 def unpack(about: Mapping, content: bytes) -> Tensor:
-    """The tensor that `pack` described."""
+    """Unpack the tensor that `pack` described."""
     dtype, shape = getattr(torch, about["dtype"]), about["shape"]
     if about["form"] == "dense":
         return _tensor(content, dtype).reshape(shape)
@@ -86,7 +88,7 @@ def unpack(about: Mapping, content: bytes) -> Tensor:
 
 
 def nonzero_bits(tensor: Tensor) -> Tensor:
-    """Where a tensor is not zero to the last bit, bool of its shape: -0.0 is not; a complex number has two parts."""
+    """Say where a tensor is not zero to the last bit, bool of its shape: -0.0 is not; complex numbers have two parts."""
     if tensor.is_complex():
         return nonzero_bits(torch.view_as_real(tensor)).any(-1)
     return tensor.view(BITS[tensor.element_size()]) != 0

@@ -17,26 +17,26 @@ from lib.kernels import int8
 
 
 def padded(matrix: Tensor, rows: int, columns: int) -> Tensor:
-    """The matrix with zeros added below and to the right until its sizes are multiples of these; itself if they are."""
+    """Add zeros to a matrix, below and to the right until its sizes are multiples of these; itself if they are."""
     below, right = -matrix.shape[0] % rows, -matrix.shape[1] % columns
     return F.pad(matrix, (0, right, 0, below)) if below or right else matrix
 
 
 def int_linear(x: Tensor, weight: Tensor) -> Tensor:
-    """int8 times int8, summed exactly: int32 [n, m].
+    """Multiply int8 by int8, summed exactly: int32 [n, m].
 
     On a CPU through float64, since torch's int8 product is wrong on processors without VNNI: it adds pairs of products
     in 16 bits, where large ones do not fit. So this is for reference there, and fast on a GPU only.
     """
     if not x.is_cuda:
         return (x.double() @ weight.double().t()).int()
-    whole, other = padded(x, 32, 8), padded(weight, 8, 8)  # cuBLAS wants more than 16 rows, and multiples of 8
-    return torch._int_mm(whole, other.t())[: len(x), : len(weight)]
+    padded_x, other = padded(x, 32, 8), padded(weight, 8, 8)  # cuBLAS wants more than 16 rows, and multiples of 8
+    return torch._int_mm(padded_x, other.t())[: len(x), : len(weight)]
 
 
 @dataclass(frozen=True, eq=False)
 class Quantised:
-    """A weight [m, k] as int8 codes, in oneDNN's order on a CPU, the step of each row [m], and its columns k."""
+    """Hold a weight [m, k] as int8 codes, in oneDNN's order on a CPU, the step of each row [m], and its columns k."""
 
     codes: Tensor
     steps: Tensor
@@ -44,7 +44,7 @@ class Quantised:
 
 
 def quantised(weight: Tensor) -> Quantised:
-    """A float weight [m, k] for `int8_linear`: max calibration, a step for each row (paper 2, section 5.1).
+    """Quantise a float weight [m, k] for `int8_linear`: max calibration, a step for each row (paper 2, section 5.1).
 
     Raises:
         BadInput: no matrix, one without a weight, or values that have no code.
@@ -60,7 +60,8 @@ def quantised(weight: Tensor) -> Quantised:
 
 @torch.no_grad()
 def int8_linear(x: Tensor, weight: Quantised) -> Tensor:
-    """Float activations [n, k] times a quantised weight, float [n, m]: dynamic quantisation, one step for all of x.
+    """Multiply float activations [n, k] by a quantised weight, float [n, m]: dynamic quantisation, one step for all of
+    x.
 
     On a CPU by oneDNN's kernel, which torch's compiler uses too. It takes unsigned codes; with seven bits of them pairs
     of products fit into the 16 bits that processors without VNNI add them in.
@@ -85,7 +86,9 @@ def int8_linear(x: Tensor, weight: Quantised) -> Tensor:
 
 
 def csr(weight: Tensor) -> Tensor:
-    """The weight [m, k] in torch's CSR format, with 32-bit indices: with torch's default of 64 it is half as fast."""
+    """Put the weight [m, k] into torch's CSR format, with 32-bit indices: with torch's default of 64 it is half as
+    fast.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")  # has been for years
         sparse = weight.to_sparse_csr()
@@ -95,7 +98,7 @@ def csr(weight: Tensor) -> Tensor:
 
 @torch.no_grad()
 def csr_linear(x: Tensor, weight: Tensor) -> Tensor:
-    """Activations [n, k] times the transpose of a weight in CSR: [n, m]. One row has a faster kernel of its own."""
+    """Multiply activations [n, k] by a transposed weight in CSR: [n, m]. One row has a faster kernel of its own."""
     if weight.layout != torch.sparse_csr or x.dim() != 2 or x.shape[1] != weight.shape[1]:
         found = f"{list(x.shape)} and {list(weight.shape)} in {weight.layout}"
         raise BadInput(f"csr_linear needs activations [n, k] and a weight [m, k] made by csr, these are {found}")

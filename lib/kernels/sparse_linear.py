@@ -14,9 +14,11 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from lib.base import BadInput
 from lib.kernels.products import csr, csr_linear
 
+FLOATS = (torch.float32, torch.float64)  # CSR has no product of others
+
 
 class SparseLinear(nn.Module):
-    """x [..., k] -> x W^T + bias [..., m], where W holds what is left of a weight; nothing else is trained.
+    """Compute x [..., k] -> x W^T + bias [..., m], where W holds what is left of a weight; nothing else is trained.
 
     Args:
         weight: [m, k], float32 or float64; copied.
@@ -31,7 +33,7 @@ class SparseLinear(nn.Module):
         super().__init__()
         kept = weight != 0 if mask is None else mask
         fits = weight.dim() == 2 and kept.shape == weight.shape and kept.dtype == torch.bool
-        known = weight.dtype in (torch.float32, torch.float64)
+        known = weight.dtype in FLOATS
         if not fits or not known or not bool(kept.any()):
             found = f"{list(weight.shape)} of {weight.dtype}" + (", nothing of it is left" if fits and known else "")
             raise BadInput(f"SparseLinear needs a matrix of float32 or float64 and a mask like it, this is {found}")
@@ -46,7 +48,7 @@ class SparseLinear(nn.Module):
         self.bias = None if bias is None else nn.Parameter(bias.detach().clone(), bias.requires_grad)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., k] -> [..., m], in the type of the weights whatever autocast says: CSR has no narrower one."""
+        """Map [..., k] to [..., m], in the type of the weights whatever autocast says: CSR has no narrower one."""
         if torch.is_autocast_enabled(x.device.type):
             with torch.autocast(x.device.type, enabled=False):
                 return self(x.to(self.values.dtype))
@@ -56,12 +58,20 @@ class SparseLinear(nn.Module):
         product = product.clone() if self.bias is None else product + self.bias  # a view could not be changed in place
         return product if x.dim() == 2 else product.reshape(*x.shape[:-1], self.shape[0])
 
+    @property
+    def weight(self) -> Tensor:
+        """W [m, k] with its zeros, for whoever reads the weight and multiplies by it elsewhere; it has a gradient."""
+        ends = self.by_output_ends.long()
+        rows = torch.repeat_interleave(torch.arange(self.shape[0], device=ends.device), ends.diff())
+        zeros = self.values.new_zeros(self.shape)
+        return zeros.index_put((rows, self.by_output_places.long()), self.values)
+
     def matrix(self, values: Tensor) -> Tensor:
-        """W [m, k] with these values, in CSR."""
+        """Return W [m, k] with these values, in CSR."""
         return _csr(self.by_output_ends, self.by_output_places, values, self.shape)
 
     def transposed(self, values: Tensor) -> Tensor:
-        """W^T [k, m] with these values, in CSR."""
+        """Return W^T [k, m] with these values, in CSR."""
         return _csr(self.by_input_ends, self.by_input_places, values[self.order], self.shape[::-1])
 
     def extra_repr(self) -> str:

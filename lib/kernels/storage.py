@@ -1,7 +1,7 @@
 """How many bits a matrix takes in each format, from the format's definition, and the fewest there could be.
 
-A matrix [rows, columns] holds `kept` nonzero values of `value_bits` each; the rest of a format is metadata: whatever
-it needs to say where the values are.
+A matrix [rows, columns] holds `nonzeros` values of `value_bits` each that are not zero; the rest of a format is
+metadata: whatever it needs to say where the values are.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from lib.kernels.packed import encode_mask, floor_bits
 FORMATS = ("dense", "coo", "csr", "bitmap", "two_four")
 
 
-def value_bits_stored(form: str, rows: int, columns: int, kept: int, value_bits: int) -> int:
-    """Bits of the values a format stores: all of them (dense), half of them (2:4), or those kept."""
-    _check(form, rows, columns, kept)
-    stored = {"dense": rows * columns, "two_four": rows * columns // 2}.get(form, kept)
+def value_bits_stored(form: str, rows: int, columns: int, nonzeros: int, value_bits: int) -> int:
+    """Count the bits of the values a format stores: all of them (dense), half of them (2:4), or those that are kept."""
+    _check(form, rows, columns, nonzeros)
+    stored = {"dense": rows * columns, "two_four": rows * columns // 2}.get(form, nonzeros)
     return stored * value_bits
 
 
-def metadata_bits(form: str, rows: int, columns: int, kept: int, index_bits: int = 16, pointer_bits: int = 32) -> int:
-    """Bits that say where the stored values are.
+def metadata_bits(
+    form: str, rows: int, columns: int, nonzeros: int, index_bits: int = 16, pointer_bits: int = 32
+) -> int:
+    """Count the bits that say where the stored values are.
 
     coo: a row and a column index a value. csr: a column index a value and a pointer a row (and one more). bitmap: one
     bit for each place of the matrix. two_four: 2 bits a stored value, its place among four (paper 2, section 3.1).
@@ -33,24 +35,24 @@ def metadata_bits(form: str, rows: int, columns: int, kept: int, index_bits: int
     Raises:
         BadInput: an unknown format, columns that 4 does not divide (2:4), or more values than places (2:4 has half).
     """
-    _check(form, rows, columns, kept)
+    _check(form, rows, columns, nonzeros)
     return {
         "dense": 0,
-        "coo": kept * 2 * index_bits,
-        "csr": kept * index_bits + (rows + 1) * pointer_bits,
+        "coo": nonzeros * 2 * index_bits,
+        "csr": nonzeros * index_bits + (rows + 1) * pointer_bits,
         "bitmap": rows * columns,
         "two_four": rows * columns // 2 * 2,
     }[form]
 
 
-def bits(form: str, rows: int, columns: int, kept: int, value_bits: int, index_bits: int = 16) -> int:
-    """Bits of the whole matrix, values and metadata."""
-    metadata = metadata_bits(form, rows, columns, kept, index_bits)
-    return value_bits_stored(form, rows, columns, kept, value_bits) + metadata
+def bits(form: str, rows: int, columns: int, nonzeros: int, value_bits: int, index_bits: int = 16) -> int:
+    """Count the bits of the whole matrix, values and metadata."""
+    metadata = metadata_bits(form, rows, columns, nonzeros, index_bits)
+    return value_bits_stored(form, rows, columns, nonzeros, value_bits) + metadata
 
 
 def curve(rows: int, columns: int, value_bits: int, sparsities: Sequence[float], seed: int = 0) -> pd.DataFrame:
-    """What one weight of a matrix costs on average, format by format, beside the theoretical floor.
+    """Tabulate what one weight of a matrix costs on average, format by format, beside the theoretical floor.
 
     The floor is what the kept values take and the logarithm of how many masks there are with so many of them. The
     entropy-coded bitmap is measured: a random mask, coded by `lib.kernels.packed`. 2:4 has a row at 0.5 only.
@@ -64,13 +66,13 @@ def curve(rows: int, columns: int, value_bits: int, sparsities: Sequence[float],
     places, draw = rows * columns, np.random.default_rng(seed)
     found = []
     for sparsity in sparsities:
-        kept = round((1 - sparsity) * places)
-        total = {form: bits(form, rows, columns, kept, value_bits) for form in FORMATS if form != "two_four"}
+        nonzeros = round((1 - sparsity) * places)
+        total = {form: bits(form, rows, columns, nonzeros, value_bits) for form in FORMATS if form != "two_four"}
         if sparsity == 0.5:
-            total["two_four"] = bits("two_four", rows, columns, kept, value_bits)
-        _, unary, low = encode_mask(draw.permutation(places) < kept)
-        total["entropy_coded"] = 8 * (len(unary) + len(low)) + kept * value_bits
-        total["floor"] = floor_bits(places, kept) + kept * value_bits
+            total["two_four"] = bits("two_four", rows, columns, nonzeros, value_bits)
+        _, unary, low = encode_mask(draw.permutation(places) < nonzeros)
+        total["entropy_coded"] = 8 * (len(unary) + len(low)) + nonzeros * value_bits
+        total["floor"] = floor_bits(places, nonzeros) + nonzeros * value_bits
         found += [
             {"format": form, "sparsity": sparsity, "bits": size / places, "bytes": size / 8}
             for form, size in total.items()
@@ -78,11 +80,13 @@ def curve(rows: int, columns: int, value_bits: int, sparsities: Sequence[float],
     return pd.DataFrame(found)
 
 
-def _check(form: str, rows: int, columns: int, kept: int) -> None:
+def _check(form: str, rows: int, columns: int, nonzeros: int) -> None:
     if form not in FORMATS:
         raise BadInput(f"format {form!r}: known are {', '.join(FORMATS)}")
     if form == "two_four" and columns % 4:
         raise BadInput(f"2:4 needs columns in multiples of 4, these are {columns}")
     places = rows * columns // (2 if form == "two_four" else 1)
-    if not 0 <= kept <= places:
-        raise BadInput(f"{kept} kept values do not fit the {places} places of a {rows} x {columns} matrix in {form}")
+    if not 0 <= nonzeros <= places:
+        raise BadInput(
+            f"{nonzeros} kept values do not fit the {places} places of a {rows} x {columns} matrix in {form}"
+        )

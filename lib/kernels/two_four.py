@@ -31,12 +31,12 @@ FEW_ROWS, LARGE = 3, 2**22  # on one core, skipping zeros pays up to so many row
 
 
 def has_pattern(weight: Tensor) -> bool:
-    """Whether every four consecutive values of each row of a matrix [R, C] hold at least two zeros."""
+    """Say whether every four consecutive values of each row of a matrix [R, C] hold at least two zeros."""
     return weight.shape[1] % 4 == 0 and bool((_nonzeros(weight) <= 2).all())
 
 
 def compress(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """A 2:4 matrix [R, C] as values [R, C/2] and metadata [R, C/8] uint8 (four 2-bit places a byte).
+    """Compress a 2:4 matrix [R, C] to values [R, C/2] and metadata [R, C/8] uint8 (four 2-bit places a byte).
 
     Raises:
         BadInput: not a matrix of a known type with columns in multiples of 8, or a group of four with more than two
@@ -62,7 +62,7 @@ def compress(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def decompress(values: Tensor, metadata: Tensor) -> Tensor:
-    """The matrix [R, C] that `compress` made values [R, C/2] and metadata [R, C/8] of, exactly.
+    """Rebuild the matrix [R, C] that `compress` made values [R, C/2] and metadata [R, C/8] of, exactly.
 
     Raises:
         BadInput: shapes or types that do not belong together, or two equal places in one group.
@@ -83,7 +83,7 @@ def decompress(values: Tensor, metadata: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Compressed:
-    """A 2:4 weight [rows, columns], ready for `linear`. What a back end multiplies with is built at its first use.
+    """Hold a 2:4 weight [rows, columns], ready for `linear`. What a back end multiplies with is built at its first use.
 
     Attributes:
         values, metadata: of `compress`, columns padded with zeros to a multiple of 8.
@@ -100,17 +100,17 @@ class Compressed:
 
     @cached_property
     def dense(self) -> Tensor:
-        """The weight [rows, columns] as it was."""
+        """Return the weight [rows, columns] as it was."""
         return decompress(self.values, self.metadata)[:, : self.columns].contiguous()
 
     @cached_property
     def by_column(self) -> tuple[np.ndarray, np.ndarray]:
-        """Values [columns / 2, rows] and metadata [columns / 8, rows]: neighbours in memory share an activation."""
+        """Give values [columns / 2, rows] and metadata [columns / 8, rows]: neighbours share an activation."""
         return self.values.t().contiguous().numpy(), self.metadata.t().contiguous().numpy()
 
     @cached_property
     def semi_structured(self) -> Tensor:
-        """Torch's own sparse tensor, on a GPU, sizes padded to the multiples it needs."""
+        """Return torch's own sparse tensor, on a GPU, sizes padded to the multiples it needs."""
         name = self.backend or backend(self.values.dtype, self.values.device)
         rows, columns, _ = multiples(name, self.values.dtype)
         weight = padded(decompress(self.values, self.metadata), rows, columns)
@@ -118,7 +118,8 @@ class Compressed:
 
 
 def compressed(weight: Tensor, backend: str = "") -> Compressed:
-    """A 2:4 weight [rows, columns] of any size for `linear`, on its device; zeros fill up a last incomplete group.
+    """Prepare a 2:4 weight [rows, columns] of any size for `linear`, on its device; zeros fill up a last incomplete
+    group.
 
     Raises:
         BadInput: as `compress`, or a back end that does not multiply such a weight.
@@ -135,7 +136,7 @@ def compressed(weight: Tensor, backend: str = "") -> Compressed:
 
 
 def backend(dtype: torch.dtype, device: str | torch.device, rows: int = 1, weights: int = 0) -> str:
-    """Which product `linear` takes for so many rows of activations and so many weights, zeros included.
+    """Say which product `linear` takes for so many rows of activations and so many weights, zeros included.
 
     On a GPU its sparse tensor cores: "cusparselt" where torch has it, else "cutlass". On a CPU the fastest that was
     measured: "select", which skips the zeros, for a few float32 rows and a weight larger than the cache on one core,
@@ -163,14 +164,15 @@ def backend(dtype: torch.dtype, device: str | torch.device, rows: int = 1, weigh
 
 
 def multiples(name: str, dtype: torch.dtype) -> tuple[int, int, int]:
-    """What torch's kernels need, by its own tables: multiples of a weight's rows and columns, of activations' rows."""
+    """Say what torch's kernels need, by its tables: multiples of a weight's rows and columns, of activations' rows."""
     sizes = SPARSE_CORES[name]._DTYPE_SHAPE_CONSTRAINTS[dtype]
     return sizes.sparse_min_rows, sizes.sparse_min_cols, sizes.dense_min_rows
 
 
 @torch.no_grad()
 def linear(x: Tensor, weight: Compressed, bias: Tensor | None = None) -> Tensor:
-    """Activations x [..., columns] times the transpose of a compressed weight, plus bias: [..., rows]. No gradients.
+    """Multiply activations x [..., columns] by the transpose of a compressed weight, plus bias: [..., rows]. No
+    gradients.
 
     int8 is summed exactly and returned as int32. The reference that runs anywhere is the back end "dense": decompress,
     then an ordinary product.
@@ -196,14 +198,14 @@ def linear(x: Tensor, weight: Compressed, bias: Tensor | None = None) -> Tensor:
 
 
 def searched(x: Tensor, weight: Compressed) -> Compressed:
-    """The same weight with the fastest of cuSPARSELt's kernels for activations like x; all of them are measured."""
+    """Find for the same weight the fastest of cuSPARSELt's kernels for activations like x; all of them are measured."""
     name = weight.backend or backend(x.dtype, x.device)
     if name != "cusparselt":
         return weight
-    whole, packed = _for_cores(x.reshape(-1, weight.columns), name), weight.semi_structured.packed
+    padded_x, packed = _for_cores(x.reshape(-1, weight.columns), name), weight.semi_structured.packed
     exact = x.dtype == torch.int8
     out = torch.int32 if exact else None
-    algorithm, *_ = torch._C._cusparselt.mm_search(packed, whole.t(), None, None, out, not exact)
+    algorithm, *_ = torch._C._cusparselt.mm_search(packed, padded_x.t(), None, None, out, not exact)
     return replace(weight, algorithm=algorithm)
 
 
@@ -226,9 +228,9 @@ def _sparse_cores(x: Tensor, weight: Compressed, name: str) -> Tensor:
 def _select(x: Tensor, weight: Compressed) -> Tensor:
     """The product on a CPU that skips the zeros, float32 [n, rows]."""
     values, metadata = weight.by_column
-    whole = padded(x, 1, 8).contiguous()
+    padded_x = padded(x, 1, 8).contiguous()
     sums = torch.zeros(len(x), len(weight.values))
-    _add_selected(whole.numpy(), values, metadata, sums.numpy())
+    _add_selected(padded_x.numpy(), values, metadata, sums.numpy())
     return sums
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class AlexNet(nn.Module):
-    """Five 3 x 3 convolutions, the first with stride 2, then three fully connected layers.
+    """Stack five 3 x 3 convolutions, the first with stride 2, then three fully connected layers.
 
     The paper gives kernels, strides and widths. Its 1,024 neurons of the first fully connected layer are its inputs,
     256 channels of 2 x 2, so the image is halved three times after the first stride; max-pooling stands where AlexNet
@@ -37,7 +37,7 @@ class AlexNet(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, images: Tensor) -> Tensor:
-        """[N, C, 32, 32] -> logits [N, classes]."""
+        """Map [N, C, 32, 32] to logits [N, classes]."""
         hidden = self.pool(self.relu(self.conv1(images)))
         hidden = self.pool(self.relu(self.conv2(hidden)))
         hidden = self.relu(self.conv4(self.relu(self.conv3(hidden))))
@@ -47,5 +47,5 @@ class AlexNet(nn.Module):
 
 
 def alexnet(classes: int = 10) -> AlexNet:
-    """96-256-384-384-256-1024-4096-4096 for 32 x 32 colour images: 24,342,410 parameters."""
+    """Build 96-256-384-384-256-1024-4096-4096 for 32 x 32 colour images: 24,342,410 parameters."""
     return AlexNet((3, 96, 256, 384, 384, 256), (4096, 4096), classes)

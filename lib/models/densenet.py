@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class DenseLayer(nn.Module):
-    """Batch norm, ReLU and 1 x 1 convolution, then the same with 3 x 3; its output is joined to its input."""
+    """Apply batch norm, ReLU and 1 x 1 convolution, then the same with 3 x 3; its output is joined to its input."""
 
     def __init__(self, channels_in: int, growth: int):
         super().__init__()
@@ -18,13 +18,13 @@ class DenseLayer(nn.Module):
         self.relu = nn.ReLU()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps [N, C, h, w] -> maps."""
+        """Map [N, C, h, w] to maps."""
         hidden = self.conv1(self.relu(self.bn1(x)))
         return torch.cat([x, self.conv2(self.relu(self.bn2(hidden)))], 1)
 
 
 class DenseNet(nn.Module):
-    """A stem, then blocks of dense layers; a 1 x 1 convolution between blocks halves channels, pooling the side.
+    """Stack a stem and blocks of dense layers; a 1 x 1 convolution between blocks halves channels, pooling the side.
 
     Args:
         image_channels: 1 or 3.
@@ -52,16 +52,16 @@ class DenseNet(nn.Module):
         self.fc = nn.Linear(width, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """[N, C, H, W] -> logits [N, classes]."""
+        """Map [N, C, H, W] to logits [N, classes]."""
         hidden = self.relu(self.bn(self.blocks(self.stem(images))))
         return self.fc(hidden.mean((2, 3)))
 
 
 def densenet24(classes: int = 10) -> DenseNet:
-    """DenseNet-24 for 32 x 32 colour images: 141,706 parameters."""
+    """Build DenseNet-24 for 32 x 32 colour images: 141,706 parameters."""
     return DenseNet(3, stem=32, growth=16, layers=(2, 4, 4), classes=classes)
 
 
 def small_densenet(classes: int = 10) -> DenseNet:
-    """DenseNet-11 for 8 x 8 grey digits: 51,178 parameters."""
+    """Build DenseNet-11 for 8 x 8 grey digits: 51,178 parameters."""
     return DenseNet(1, stem=32, growth=16, layers=(2, 2), classes=classes)

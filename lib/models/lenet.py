@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 
 class LeNet(nn.Module):
-    """Two convolutions, each with ReLU and 2 x 2 max-pooling, then two fully connected layers.
+    """Stack two convolutions, each with ReLU and 2 x 2 max-pooling, then two fully connected layers.
 
     Args:
         channels: image channels, then the output channels of the two convolutions.
@@ -27,17 +27,17 @@ class LeNet(nn.Module):
         self.relu = nn.ReLU()
 
     def forward(self, images: Tensor) -> Tensor:
-        """[N, C, side, side] -> logits [N, classes]."""
+        """Map [N, C, side, side] to logits [N, classes]."""
         hidden = self.pool(self.relu(self.conv1(images)))
         hidden = self.pool(self.relu(self.conv2(hidden)))
         return self.fc2(self.relu(self.fc1(hidden.flatten(1))))
 
 
 def lenet5(classes: int = 10) -> LeNet:
-    """LeNet-5 in Caffe's widths, 20-50-500, for 28 x 28 grey images: 431,080 parameters (papers 2 and 4 use it)."""
+    """Build LeNet-5 in Caffe's widths, 20-50-500, for 28 x 28 grey images: 431,080 parameters (papers 2 and 4)."""
     return LeNet((1, 20, 50), kernel=5, padding=0, side=28, hidden=500, classes=classes)
 
 
 def small_lenet(classes: int = 10) -> LeNet:
-    """The same shape for 8 x 8 digits, 16-32-64 with 3 x 3 kernels: 13,706 parameters."""
+    """Build the same shape for 8 x 8 digits, 16-32-64 with 3 x 3 kernels: 13,706 parameters."""
     return LeNet((1, 16, 32), kernel=3, padding=1, side=8, hidden=64, classes=classes)

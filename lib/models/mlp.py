@@ -24,7 +24,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 class StackedLinear(nn.Module):
-    """`nn.Linear` with an axis *run*: weight [run, out, in], bias [run, out].
+    """Extend `nn.Linear` by an axis *run*: weight [run, out, in], bias [run, out].
 
     Every parameter and buffer of the layer, of attached masks too, has the run as its first axis; `take` and `join`
     rely on it.
@@ -45,7 +45,7 @@ class StackedLinear(nn.Module):
             nn.init.uniform_(bias, -bound, bound, generator=draw)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """[run, batch, in] -> [run, batch, out]."""
+        """Map [run, batch, in] to [run, batch, out]."""
         weight, bias = self.weight, self.bias.unsqueeze(1)  # of blocks or a mask a weight is made anew at each mention
         if weight.shape[1] == 1:  # BLAS sums such a product in another order for one run than for several
             return (inputs * weight).sum(2, keepdim=True) + bias
@@ -57,19 +57,19 @@ class StackedLinear(nn.Module):
 
 
 class Bounded(nn.Module):
-    """bound * tanh(x): actions within their limits. The bound is one number an action, the same for all runs."""
+    """Compute bound * tanh(x): actions within limits. The bound is one number an action, the same for all runs."""
 
     def __init__(self, bound: Tensor):
         super().__init__()
         self.register_buffer("bound", bound)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Any shape whose last axis is the action."""
+        """Bound actions of any shape whose last axis is the action."""
         return self.bound * torch.tanh(inputs)
 
 
 class MLP(nn.Module):
-    """A stack of fully connected networks of the same shape.
+    """Hold a stack of fully connected networks of the same shape.
 
     Args:
         sizes: features from the input to the output, such as (17, 256, 256, 6).
@@ -99,11 +99,11 @@ class MLP(nn.Module):
 
     @property
     def runs(self) -> int:
-        """How many networks the stack holds."""
+        """Count how many networks the stack holds."""
         return len(self.layers[0].bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """[run, batch, in] -> [run, batch, out]."""
+        """Map [run, batch, in] to [run, batch, out]."""
         if inputs.dim() != 3 or inputs.shape[2] != self.inputs:
             raise BadInput(f"expected inputs of shape [run, batch, {self.inputs}], found {list(inputs.shape)}")
         for layer in self.layers[:-1]:
@@ -112,17 +112,17 @@ class MLP(nn.Module):
 
 
 def generators(seeds: Sequence[int]) -> list[torch.Generator]:
-    """A generator a run, for the initialisation of all of a run's networks, one after the other."""
+    """Make a generator a run, for the initialisation of all of a run's networks, one after the other."""
     return [torch.Generator().manual_seed(seed) for seed in seeds]
 
 
 def take(module: M, runs: Sequence[int]) -> M:
-    """A copy of a module, of any that is built of `StackedLinear`, with these runs alone, in this order."""
+    """Make a copy of a module, of any that is built of `StackedLinear`, with these runs alone, in this order."""
     return _rebuilt(module, [module], lambda tensors: tensors[0][list(runs)].clone())
 
 
 def join(modules: Sequence[M]) -> M:
-    """A copy of modules of the same shape as one stack: the runs of the first, then those of the next.
+    """Join copies of modules of the same shape to one stack: the runs of the first, then those of the next.
 
     BadInput: modules of other shapes, or masks on one of them only.
     """
@@ -144,7 +144,7 @@ def _rebuilt(like: M, modules: Sequence[nn.Module], change: Callable[[list[Tenso
 
 
 def plain(module: MLP, run: int = 0) -> nn.Sequential:
-    """One run as an ordinary network: [batch, in] -> [batch, out], masks baked in, sharing nothing with the stack."""
+    """Copy one run as an ordinary network: [batch, in] -> [batch, out], masks baked in, nothing shared."""
     parts: list[nn.Module] = []
     for layer in module.layers:
         weight, bias = layer.weight.detach()[run], layer.bias.detach()[run]

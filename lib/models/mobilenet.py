@@ -6,13 +6,14 @@ from torch import Tensor, nn
 
 
 def convolution(channels_in: int, channels_out: int, kernel: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
-    """A convolution with batch norm that keeps the side (times 1 / stride)."""
+    """Build a convolution with batch norm that keeps the side (times 1 / stride)."""
     layer = nn.Conv2d(channels_in, channels_out, kernel, stride, kernel // 2, groups=groups, bias=False)
     return [layer, nn.BatchNorm2d(channels_out)]
 
 
 class InvertedResidual(nn.Module):
-    """1 x 1 to more channels, 3 x 3 depth-wise, 1 x 1 to few channels again without activation, and a shortcut.
+    """Convolve 1 x 1 to more channels, 3 x 3 depth-wise, 1 x 1 to few channels again without activation, and a
+    shortcut.
 
     The shortcut joins the few channels, where sizes agree; elsewhere there is none.
 
@@ -33,12 +34,12 @@ class InvertedResidual(nn.Module):
         self.shortcut = stride == 1 and channels_in == channels_out
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps [N, C, h, w] -> maps."""
+        """Map [N, C, h, w] to maps."""
         return x + self.layers(x) if self.shortcut else self.layers(x)
 
 
 class MobileNetV2(nn.Module):
-    """A stem, stages of inverted residuals, a last 1 x 1 convolution, and a Linear layer.
+    """Stack a stem, stages of inverted residuals, a last 1 x 1 convolution, and a Linear layer.
 
     Args:
         image_channels: 1 or 3.
@@ -67,15 +68,15 @@ class MobileNetV2(nn.Module):
         self.fc = nn.Linear(last, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """[N, C, H, W] -> logits [N, classes]."""
+        """Map [N, C, H, W] to logits [N, classes]."""
         return self.fc(self.features(images).mean((2, 3)))
 
 
 def mobilenet_v2(classes: int = 10) -> MobileNetV2:
-    """MobileNet-v2-style for 32 x 32 colour images, with half of its stages: 171,658 parameters."""
+    """Build MobileNet-v2-style for 32 x 32 colour images, with half of its stages: 171,658 parameters."""
     return MobileNetV2(3, (32, 2), [(1, 16, 1, 1), (6, 32, 2, 2), (6, 64, 3, 2)], last=256, classes=classes)
 
 
 def small_mobilenet_v2(classes: int = 10) -> MobileNetV2:
-    """MobileNet-v2-style for 8 x 8 grey digits: 24,842 parameters."""
+    """Build MobileNet-v2-style for 8 x 8 grey digits: 24,842 parameters."""
     return MobileNetV2(1, (32, 1), [(1, 16, 1, 1), (6, 32, 2, 2)], last=64, classes=classes)

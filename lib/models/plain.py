@@ -8,7 +8,7 @@ from torch import nn
 
 
 def moons_mlp(features: int = 100, hidden: int = 80) -> nn.Sequential:
-    """2-100 (fixed)-80-2: two coordinates, 100 fixed linear features, 80 neurons with ReLU, two classes.
+    """Build 2-100 (fixed)-80-2: two coordinates, 100 fixed linear features, 80 neurons with ReLU, two classes.
 
     The first map is random, linear and not trained. Its distribution is not stated in the paper; here it is normal with
     variance 1/2, so that inputs of variance 1 give features of variance 1. Trained are 8,160 weights and 82 biases:

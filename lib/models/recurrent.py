@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class LSTM(nn.Module):
-    """One layer with a forget gate over the rows of an image, then a Linear layer of its last output.
+    """Read the rows of an image with one layer with a forget gate; a Linear layer takes its last output.
 
     Args:
         image_channels: 1 or 3; the channels of a row stand one after the other.
@@ -26,7 +26,7 @@ class LSTM(nn.Module):
         self.fc = nn.Linear(hidden, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """[N, C, side, side] -> logits [N, classes]."""
+        """Map [N, C, side, side] to logits [N, classes]."""
         rows = self.input(images.transpose(1, 2).flatten(2))  # [N, side, 4 hidden]: does not depend on the state
         output = cell = images.new_zeros(images.shape[0], self.hidden)
         for row in range(self.side):
@@ -37,10 +37,10 @@ class LSTM(nn.Module):
 
 
 def lstm(classes: int = 10) -> LSTM:
-    """An LSTM of 128 for 32 x 32 colour images: 116,490 parameters."""
+    """Build an LSTM of 128 for 32 x 32 colour images: 116,490 parameters."""
     return LSTM(3, side=32, hidden=128, classes=classes)
 
 
 def small_lstm(classes: int = 10) -> LSTM:
-    """An LSTM of 64 for 8 x 8 grey digits: 19,338 parameters."""
+    """Build an LSTM of 64 for 8 x 8 grey digits: 19,338 parameters."""
     return LSTM(1, side=8, hidden=64, classes=classes)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 class BasicBlock(nn.Module):
-    """Two 3 x 3 convolutions with batch norm around a shortcut, which is a 1 x 1 convolution where sizes differ."""
+    """Put two 3 x 3 convolutions with batch norm around a shortcut, which is a 1 x 1 convolution where sizes differ."""
 
     expansion = 1
 
@@ -20,13 +20,13 @@ class BasicBlock(nn.Module):
         self.shortcut = shortcut(channels_in, channels_out, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps [N, C, h, w] -> maps."""
+        """Map [N, C, h, w] to maps."""
         hidden = self.relu(self.bn1(self.conv1(x)))
         return self.relu(self.bn2(self.conv2(hidden)) + self.shortcut(x))
 
 
 class Bottleneck(nn.Module):
-    """1 x 1, 3 x 3 and 1 x 1 convolutions with batch norm around a shortcut; four times as many channels come out.
+    """Put 1 x 1, 3 x 3 and 1 x 1 convolutions with batch norm around a shortcut; four times as many channels come out.
 
     The stride is in the 3 x 3 convolution, as in every current implementation.
     """
@@ -46,14 +46,14 @@ class Bottleneck(nn.Module):
         self.shortcut = shortcut(channels_in, out, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps [N, C, h, w] -> maps."""
+        """Map [N, C, h, w] to maps."""
         hidden = self.relu(self.bn1(self.conv1(x)))
         hidden = self.relu(self.bn2(self.conv2(hidden)))
         return self.relu(self.bn3(self.conv3(hidden)) + self.shortcut(x))
 
 
 def shortcut(channels_in: int, channels_out: int, stride: int) -> nn.Module:
-    """Nothing where sizes agree, else a 1 x 1 convolution with batch norm (the authors' option B)."""
+    """Build nothing where sizes agree, else a 1 x 1 convolution with batch norm (the authors' option B)."""
     if stride == 1 and channels_in == channels_out:
         return nn.Identity()
     projection = nn.Conv2d(channels_in, channels_out, 1, stride, bias=False)
@@ -61,7 +61,7 @@ def shortcut(channels_in: int, channels_out: int, stride: int) -> nn.Module:
 
 
 class ResNet(nn.Module):
-    """A stem, then stages of residual blocks; each stage after the first halves the side.
+    """Stack a stem, then stages of residual blocks; each stage after the first halves the side.
 
     Args:
         image_channels: 1 or 3.
@@ -96,13 +96,13 @@ class ResNet(nn.Module):
         self.fc = nn.Linear(width, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """[N, C, H, W] -> logits [N, classes]."""
+        """Map [N, C, H, W] to logits [N, classes]."""
         hidden = self.blocks(self.pool(self.relu(self.bn(self.stem(images)))))
         return self.fc(hidden.mean((2, 3)))
 
 
 def resnet20(classes: int = 10) -> ResNet:
-    """ResNet-20 for 32 x 32 colour images: 272,474 parameters.
+    """Build ResNet-20 for 32 x 32 colour images: 272,474 parameters.
 
     The authors' CIFAR networks pad with zeros where sizes differ (option A, 269,722 parameters); with convolutions
     instead every residual sum joins two layers that a permutation can move.
@@ -111,15 +111,15 @@ def resnet20(classes: int = 10) -> ResNet:
 
 
 def small_resnet(classes: int = 10) -> ResNet:
-    """ResNet-8 for 8 x 8 grey digits: 77,754 parameters."""
+    """Build ResNet-8 for 8 x 8 grey digits: 77,754 parameters."""
     return ResNet(1, (16, 32, 64), (1, 1, 1), classes)
 
 
 def resnet34(classes: int = 1000) -> ResNet:
-    """ResNet-34 for ImageNet: 21,797,672 parameters."""
+    """Build ResNet-34 for ImageNet: 21,797,672 parameters."""
     return ResNet(3, (64, 128, 256, 512), (3, 4, 6, 3), classes, large=True)
 
 
 def resnet50(classes: int = 1000) -> ResNet:
-    """ResNet-50 for ImageNet: 25,557,032 parameters."""
+    """Build ResNet-50 for ImageNet: 25,557,032 parameters."""
     return ResNet(3, (64, 128, 256, 512), (3, 4, 6, 3), classes, Bottleneck, large=True)

@@ -8,7 +8,7 @@ GROUP = 16  # channels of a group: its inner dimension 16 x 3 x 3 fits the layer
 
 
 class GroupedBottleneck(Bottleneck):
-    """A bottleneck whose 3 x 3 convolution is split into groups of channels that do not see each other.
+    """In this bottleneck the 3 x 3 convolution is split into groups of channels that do not see each other.
 
     Twice as many channels come out, as in ResNeXt-50.
     """
@@ -21,10 +21,10 @@ class GroupedBottleneck(Bottleneck):
 
 
 def resnext20(classes: int = 10) -> ResNet:
-    """ResNeXt-20 for 32 x 32 colour images: 919,114 parameters."""
+    """Build ResNeXt-20 for 32 x 32 colour images: 919,114 parameters."""
     return ResNet(3, (64, 128, 256), (2, 2, 2), classes, GroupedBottleneck)
 
 
 def small_resnext(classes: int = 10) -> ResNet:
-    """ResNeXt-8 for 8 x 8 grey digits: 42,218 parameters."""
+    """Build ResNeXt-8 for 8 x 8 grey digits: 42,218 parameters."""
     return ResNet(1, (32, 64), (1, 1), classes, GroupedBottleneck)

@@ -9,7 +9,7 @@ from lib.models.mobilenet import convolution
 
 
 def branch(channels_in: int, channels: int, stride: int) -> nn.Sequential:
-    """1 x 1, 3 x 3 depth-wise and 1 x 1 convolution with batch norm; ReLU after both of 1 x 1."""
+    """Build 1 x 1, 3 x 3 depth-wise and 1 x 1 convolution with batch norm; ReLU after both of 1 x 1."""
     return nn.Sequential(
         *convolution(channels_in, channels, 1),
         nn.ReLU(),
@@ -28,13 +28,13 @@ class ShuffleUnit(nn.Module):
         self.shuffle = nn.ChannelShuffle(2)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps [N, C, h, w] -> maps."""
+        """Map [N, C, h, w] to maps."""
         passed, worked = x.chunk(2, 1)
         return self.shuffle(torch.cat([passed, self.branch(worked)], 1))
 
 
 class DownUnit(nn.Module):
-    """Halves the side: all channels go through two branches, the first without its leading 1 x 1 convolution."""
+    """Halve the side: all channels go through two branches, the first without its leading 1 x 1 convolution."""
 
     def __init__(self, channels_in: int, channels_out: int):
         super().__init__()
@@ -48,12 +48,12 @@ class DownUnit(nn.Module):
         self.shuffle = nn.ChannelShuffle(2)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps [N, C, h, w] -> maps."""
+        """Map [N, C, h, w] to maps."""
         return self.shuffle(torch.cat([self.first(x), self.second(x)], 1))
 
 
 class ShuffleNetV2(nn.Module):
-    """A stem, stages that each halve the side and then keep it, a last 1 x 1 convolution, and a Linear layer.
+    """Stack a stem, stages that each halve the side and then keep it, a last 1 x 1 convolution, and a Linear layer.
 
     Args:
         image_channels: 1 or 3.
@@ -73,15 +73,15 @@ class ShuffleNetV2(nn.Module):
         self.fc = nn.Linear(last, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """[N, C, H, W] -> logits [N, classes]."""
+        """Map [N, C, H, W] to logits [N, classes]."""
         return self.fc(self.features(images).mean((2, 3)))
 
 
 def shufflenet_v2(classes: int = 10) -> ShuffleNetV2:
-    """ShuffleNet-v2-style for 32 x 32 colour images: 89,866 parameters."""
+    """Build ShuffleNet-v2-style for 32 x 32 colour images: 89,866 parameters."""
     return ShuffleNetV2(3, 32, [(64, 3), (128, 3)], last=256, classes=classes)
 
 
 def small_shufflenet_v2(classes: int = 10) -> ShuffleNetV2:
-    """ShuffleNet-v2-style for 8 x 8 grey digits: 14,250 parameters."""
+    """Build ShuffleNet-v2-style for 8 x 8 grey digits: 14,250 parameters."""
     return ShuffleNetV2(1, 32, [(64, 2)], last=64, classes=classes)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class Fire(nn.Module):
-    """1 x 1 to few channels, then 1 x 1 and 3 x 3 side by side, their outputs joined; ReLU after each.
+    """Convolve 1 x 1 to few channels, then 1 x 1 and 3 x 3 side by side, their outputs joined; ReLU after each.
 
     The original has no batch norm; with it the network trains on the schedule of the others.
     """
@@ -22,13 +22,13 @@ class Fire(nn.Module):
         self.relu = nn.ReLU()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps [N, C, h, w] -> maps."""
+        """Map [N, C, h, w] to maps."""
         hidden = self.relu(self.bn1(self.squeeze(x)))
         return self.relu(self.bn2(torch.cat([self.expand1(hidden), self.expand3(hidden)], 1)))
 
 
 class SqueezeNet(nn.Module):
-    """A stem, then stages of fire modules with max-pooling between, and a 1 x 1 convolution to the classes.
+    """Stack a stem, then stages of fire modules with max-pooling between, and a 1 x 1 convolution to the classes.
 
     Args:
         image_channels: 1 or 3.
@@ -50,16 +50,16 @@ class SqueezeNet(nn.Module):
         self.classifier = nn.Conv2d(width, classes, 1)
 
     def forward(self, images: Tensor) -> Tensor:
-        """[N, C, H, W] -> logits [N, classes]."""
+        """Map [N, C, H, W] to logits [N, classes]."""
         return self.classifier(self.features(images)).mean((2, 3))
 
 
 def squeezenet(classes: int = 10) -> SqueezeNet:
-    """SqueezeNet-style for 32 x 32 colour images: 266,666 parameters."""
+    """Build SqueezeNet-style for 32 x 32 colour images: 266,666 parameters."""
     stages = [[(16, 32), (16, 32)], [(32, 64), (32, 64)], [(48, 96), (48, 96), (64, 128)]]
     return SqueezeNet(3, 32, stages, classes)
 
 
 def small_squeezenet(classes: int = 10) -> SqueezeNet:
-    """SqueezeNet-style for 8 x 8 grey digits: 15,834 parameters."""
+    """Build SqueezeNet-style for 8 x 8 grey digits: 15,834 parameters."""
     return SqueezeNet(1, 16, [[(16, 16)], [(16, 32), (16, 32)]], classes)

@@ -20,7 +20,7 @@ LEFT_DENSE = {"head": "outside the transformer's blocks (section 5.4)"}  # for `
 
 
 class Block(nn.Module):
-    """Attention over what has been read, then a perceptron, each added to its input."""
+    """Add attention over what has been read to the input, then a perceptron's output."""
 
     def __init__(self, width: int, heads: int, dropout: float):
         super().__init__()
@@ -42,7 +42,7 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Tokens to states: embeddings of tokens and places, blocks, a norm.
+    """Turn tokens into states: embeddings of tokens and places, blocks, a norm.
 
     Args:
         symbols: how many different tokens there are.
@@ -67,7 +67,7 @@ class Decoder(nn.Module):
 
 
 class LanguageModel(nn.Module):
-    """A decoder with a head that says which token may come next."""
+    """Add to a decoder a head that says which token may come next."""
 
     def __init__(self, decoder: Decoder):
         super().__init__()
@@ -80,7 +80,7 @@ class LanguageModel(nn.Module):
 
 
 class Classifier(nn.Module):
-    """A copy of a language model's decoder, with its masks, and a new head that says of what class a passage is."""
+    """Copy a language model's decoder, with its masks, and add a new head that says of what class a passage is."""
 
     def __init__(self, model: LanguageModel, classes: int):
         super().__init__()

@@ -13,7 +13,7 @@ LOG_STD = (-4.0, 15.0)  # limits of the latent's logarithmic standard deviation,
 
 
 class VAE(nn.ModuleDict):
-    """A stack of autoencoders of actions given observations, with the two networks "encoder" and "decoder".
+    """Hold a stack of autoencoders of actions given observations, with the two networks "encoder" and "decoder".
 
     The encoder's last layer gives the latent's mean (first half of its outputs) and logarithmic standard deviation.
 
@@ -40,7 +40,7 @@ class VAE(nn.ModuleDict):
         super().__init__({"encoder": encoder, "decoder": decoder})
 
     def forward(self, observations: Tensor, actions: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The actions seen through the latent, and the latent's mean and logarithmic standard deviation.
+        """Return the actions seen through the latent, and the latent's mean and logarithmic standard deviation.
 
         Args:
             observations, actions: [run, batch, .].
@@ -51,11 +51,11 @@ class VAE(nn.ModuleDict):
         return self.decode(observations, mean + log_std.exp() * noise), mean, log_std
 
     def decode(self, observations: Tensor, latent: Tensor) -> Tensor:
-        """[run, batch, s], [run, batch, latent] -> actions [run, batch, a]."""
+        """Decode [run, batch, s], [run, batch, latent] -> actions [run, batch, a]."""
         return self["decoder"](torch.cat([observations, latent], 2))
 
     def loss(self, observations: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
-        """Squared error of the actions + 0.5 x divergence of the latent from a standard normal, [run].
+        """Compute the squared error of the actions + 0.5 x divergence of the latent from a standard normal, [run].
 
         Both are means over the batch and over actions or latents, as in BCQ's public code. Arguments as in `forward`.
         """

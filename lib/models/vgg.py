@@ -6,7 +6,8 @@ from torch import Tensor, nn
 
 
 class VGG(nn.Module):
-    """Stages of two 3 x 3 convolutions, each with batch norm and ReLU, and 2 x 2 max-pooling; then two Linear layers.
+    """Stack stages of two 3 x 3 convolutions, each with batch norm and ReLU, and 2 x 2 max-pooling; then two Linear
+    layers.
 
     Args:
         image_channels: 1 or 3.
@@ -31,16 +32,16 @@ class VGG(nn.Module):
         self.relu = nn.ReLU()
 
     def forward(self, images: Tensor) -> Tensor:
-        """[N, C, side, side] -> logits [N, classes]."""
+        """Map [N, C, side, side] to logits [N, classes]."""
         hidden = self.features(images).flatten(1)
         return self.fc2(self.relu(self.fc1(hidden)))
 
 
 def vgg10(classes: int = 10) -> VGG:
-    """VGG-10 for 32 x 32 colour images: 360,954 parameters."""
+    """Build VGG-10 for 32 x 32 colour images: 360,954 parameters."""
     return VGG(3, (16, 32, 64, 128), side=32, hidden=128, classes=classes)
 
 
 def small_vgg(classes: int = 10) -> VGG:
-    """VGG-6 for 8 x 8 grey digits: 25,370 parameters."""
+    """Build VGG-6 for 8 x 8 grey digits: 25,370 parameters."""
     return VGG(1, (16, 32), side=8, hidden=64, classes=classes)

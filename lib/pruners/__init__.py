@@ -4,6 +4,7 @@
     masks = pruners.unstructured(scores, sparsity=0.95)      # what may go
     pruners.attach(model, masks)                             # stays zero through any optimizer
     small = pruners.sparse(model)                            # holds and multiplies only what is left
+    pruners.save(model, path); pruners.load(path, fresh)     # weights and masks, as safetensors
 
 Any score goes with any pattern, and a schedule says when and how much; all three meet in one loop:
 
@@ -11,11 +12,24 @@ Any score goes with any pattern, and a schedule says when and how much; all thre
     pruner.step(model, step, loss=loss, reward=reward)       # asks the schedule; scores; masks within today's; attaches
 """
 
-from lib.pruners.layers import LayerRule, Prunable, Scores, eligible, layer_rule, prunable
-from lib.pruners.masks import attach, attached, detach, empty_layers, report, sparsity, sparsity_per_run
+from lib.pruners import kinds
+from lib.pruners.gradients import Slower
+from lib.pruners.layers import (
+    LayerRule,
+    LeftOut,
+    Prunable,
+    Scores,
+    coverage,
+    eligible,
+    layer_rule,
+    prunable,
+    refused,
+)
+from lib.pruners.masks import Partial, attach, attached, detach, empty_layers, report, sparsity, sparsity_per_run
 from lib.pruners.patterns import n_of_m, two_four, unstructured
 from lib.pruners.pruner import Holder, Pruner
 from lib.pruners.registry import PATTERNS, SCHEDULES, SCORES, find, register
+from lib.pruners.saved import load, save
 from lib.pruners.schedules import Gradual, Iterative, Once, RewardAware, Schedule
 from lib.pruners.scores import grasp, magnitude, random, shuffled, snip, snip_shuffled
 from lib.pruners.sparse import sparse
@@ -29,27 +43,35 @@ __all__ = [
     "Holder",
     "Iterative",
     "LayerRule",
+    "LeftOut",
     "Once",
+    "Partial",
     "Prunable",
     "Pruner",
     "RewardAware",
     "Schedule",
     "Scores",
+    "Slower",
     "attach",
     "attached",
+    "coverage",
     "detach",
     "eligible",
     "eligible_both_ways",
     "empty_layers",
     "find",
     "grasp",
+    "kinds",
     "layer_rule",
+    "load",
     "magnitude",
     "n_of_m",
     "prunable",
     "random",
+    "refused",
     "register",
     "report",
+    "save",
     "shuffled",
     "snip",
     "snip_shuffled",

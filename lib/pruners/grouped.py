@@ -12,7 +12,8 @@ from lib.pruners.masks import beneath
 
 
 class Grouped(nn.Module):
-    """Coefficients [..., rows, columns, room] to a weight each time the layer reads it (`kernels.block_circulant`).
+    """Turn coefficients [..., rows, columns, room] to a weight each time the layer reads it
+    (`kernels.block_circulant`).
 
     As the weight is computed from them, the gradient of a coefficient is the sum of its weights' gradients.
 
@@ -28,15 +29,15 @@ class Grouped(nn.Module):
         self.size, self.room = tuple(size), room
 
     def forward(self, coefficients: Tensor) -> Tensor:
-        """The weight: [out, in], of a convolution [out, in, R, S], of a stack [run, out, in]."""
+        """Compute the weight: [out, in], of a convolution [out, in, R, S], of a stack [run, out, in]."""
         matrices = expand(coefficients, self.table, self.size)
         return matrices.movedim((0, 1), (2, 3)) if matrices.dim() == 4 else matrices
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """The coefficients whose weight is nearest in least squares."""
+        """Compute the coefficients whose weight is nearest in least squares."""
         return project(weight.movedim((2, 3), (0, 1)) if weight.dim() == 4 else weight, self.table, self.room)
 
 
 def grouped(layer: Prunable) -> Grouped | None:
-    """How the layer's weights share coefficients, None if they do not."""
+    """Say how the layer's weights share coefficients, None if they do not."""
     return next((one for one in beneath(layer) if isinstance(one, Grouped)), None)

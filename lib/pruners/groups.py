@@ -34,18 +34,20 @@ CARRIES = ("shared", "copied")
 
 
 def single(block: int) -> Tensor:
-    """Every weight of the block is its own coefficient: [B, B]."""
+    """Make every weight of the block its own coefficient: [B, B]."""
     return torch.arange(block**2).reshape(block, block)
 
 
 def within(block: int, inner: int) -> Tensor:
-    """Blocks of a smaller size in one of B x B: circulants of `inner` x `inner`, each with coefficients of its own."""
+    """Put blocks of a smaller size into one of B x B: circulants of `inner` x `inner`, each with coefficients of its
+    own.
+    """
     outer = torch.arange(block) // inner
     return (outer[:, None] * (block // inner) + outer) * inner + _inner(block, inner)
 
 
 def friendly(block: int, inner: int) -> Tensor:
-    """Smaller circulants, which themselves repeat as in a circulant: "block2 friendly block4" is [[P, Q], [Q, P]].
+    """Make smaller circulants, which themselves repeat as in a circulant: "block2 friendly block4" is [[P, Q], [Q, P]].
 
     It has as few coefficients as a circulant of its size, and its groups consist of whole groups of `within`.
     """
@@ -54,7 +56,7 @@ def friendly(block: int, inner: int) -> Tensor:
 
 
 def halved(table: Tensor) -> Tensor:
-    """Each group of a block in two, those in its upper and those in its lower half ("block4 friendly block2")."""
+    """Cut each group of a block in two, those in its upper and those in its lower half ("block4 friendly block2")."""
     lower = torch.arange(len(table)) >= len(table) // 2
     return table + number(table) * lower[:, None]
 
@@ -64,7 +66,7 @@ def _inner(block: int, inner: int) -> Tensor:
 
 
 def refines(fine: Tensor, coarse: Tensor) -> bool:
-    """Whether each group of one table lies within a group of another, so that a change to it changes no value."""
+    """Say whether each group of one table lies within a group of another, so that a change to it changes no value."""
     pairs = torch.stack([fine.flatten(), coarse.flatten()], 1).unique(dim=0)
     return len(pairs) == number(fine)
 
@@ -80,7 +82,7 @@ def check_phases(block: int, conversion: str) -> None:
 
 
 def phases(block: int, conversion: str = "none") -> list[Tensor]:
-    """The tables of Algorithm 1 in their order, the last one's weights all single; with a conversion three.
+    """List the tables of Algorithm 1 in their order, the last one's weights all single; with a conversion three.
 
     The three conversions are those of section 3.3 and figure 4, which are from B = 4 to 2. Of "block4 friendly block2"
     figure 4 does not say which halves are meant; here they are the upper and the lower rows.
@@ -89,18 +91,18 @@ def phases(block: int, conversion: str = "none") -> list[Tensor]:
         BadInput: an unknown conversion, or one of another block size than 4.
     """
     check_phases(block, conversion)
-    whole = circulant(block)
+    full = circulant(block)
     if conversion == "none":
-        return [whole, single(block)] if block > 1 else [whole]
+        return [full, single(block)] if block > 1 else [full]
     return {
-        "projection": [whole, within(4, 2), single(4)],
-        "block4_friendly_block2": [whole, halved(whole), single(4)],
+        "projection": [full, within(4, 2), single(4)],
+        "block4_friendly_block2": [full, halved(full), single(4)],
         "block2_friendly_block4": [friendly(4, 2), within(4, 2), single(4)],
     }[conversion]
 
 
 def group_size(table: Tensor) -> int:
-    """How many weights share a coefficient: B of a circulant, 1 of single weights."""
+    """Count how many weights share a coefficient: B of a circulant, 1 of single weights."""
     return table.shape[-1] ** 2 // number(table)
 
 
@@ -149,12 +151,14 @@ def group(
 
 
 def tables(model: nn.Module) -> dict[str, Tensor]:
-    """{parameter name: table [B, B] or [run, B, B]} of the layers whose weights share coefficients."""
+    """Return {parameter name: table [B, B] or [run, B, B]} of the layers whose weights share coefficients."""
     return {layer.name: own.table for layer in prunable(model) if (own := grouped(layer)) is not None}
 
 
 def coefficients(model: nn.Module) -> dict[str, Tensor]:
-    """{parameter name: coefficients}, masked, without gradient: what is to be stored of the layers that share them."""
+    """Return {parameter name: coefficients}, masked, without gradient: what is to be stored of the layers that share
+    them.
+    """
     layers = {layer.name: layer for layer in prunable(model)}
     return {
         name: Grouped(table, _size(layers[name]), number(table)).right_inverse(layers[name].weight)
@@ -213,7 +217,7 @@ def regroup(
 
 
 def moments(parameter: nn.Parameter, optimizers: Iterable[torch.optim.Optimizer]) -> Iterator[tuple[Tensor, int]]:
-    """What optimizers remember of a parameter's gradients, with the power of the gradient that it is a mean of."""
+    """Find what optimizers remember of a parameter's gradients, with the power of the gradient that it is a mean of."""
     for optimizer in optimizers:
         for name, values in optimizer.state.get(parameter, {}).items():
             if isinstance(values, Tensor) and values.shape == parameter.shape:
@@ -225,9 +229,9 @@ def forget(model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> Non
     """Let optimizers forget the gradients of what masks have removed, so that it does not move any more."""
     masks, optimizers = attached(model), list(optimizers)
     for name, layer in _named(model, masks).items():
-        kept, own = masks[name].to(layer.weight.dtype), grouped(layer)
+        mask, own = masks[name].to(layer.weight.dtype), grouped(layer)
         for values, _ in moments(original(layer), optimizers):
-            values.mul_(kept if own is None else own.right_inverse(kept) > 0)
+            values.mul_(mask if own is None else own.right_inverse(mask) > 0)
 
 
 # Pattern
@@ -271,9 +275,9 @@ def whole_groups(
             if within is not None and name in within:
                 mask = within[name][run] if score.dim() == 3 else within[name]
                 left[name] = form.right_inverse(mask.to(values.dtype))[real][None] > 0
-        kept = unstructured(Scores(pools, layers), share, scope, within=left)
+        allowed = unstructured(Scores(pools, layers), share, scope, within=left)
         for name, (form, real) in forms.items():
-            mask = torch.zeros(real.shape, device=real.device).masked_scatter_(real, kept[name].float())
+            mask = torch.zeros(real.shape, device=real.device).masked_scatter_(real, allowed[name].float())
             masks[name].append(form(mask) > 0)
     return {name: torch.stack(parts) if scores[name].dim() == 3 else parts[0] for name, parts in masks.items()}
 

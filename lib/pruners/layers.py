@@ -2,72 +2,106 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from lib.base import BadInput
-from lib.models.mlp import StackedLinear
+from lib.pruners import kinds
+from lib.pruners.behind import behind, computed
+from lib.pruners.kinds import Layout, layout_of
+
+Select = str | type | Iterable[str | type] | None
+MATRIX = Layout("oi")
+SPOKEN = 0.9  # a sparsity that speaks of less than this share of a network's matrix weights says so
+
+
+class LeftOut(UserWarning):
+    """A layer was left out, and why; the others were not."""
 
 
 @dataclass(frozen=True)
 class Prunable:
-    """One weight tensor that may be pruned.
+    """Describe one weight tensor that may be pruned.
 
     Attributes:
         name: the parameter's name in the model, such as "fc1.weight".
         network: the network it belongs to. A `nn.ModuleDict` is a collection of networks, and this is the key
             ("actor", "critic"); in any other model everything belongs to the one network "".
         module: the layer that owns the weight.
+        attribute: what the layer calls it.
+        layout: how it is the matrix of a product.
+        tied: other layers that have the same parameter, an embedding say, and what they call it. It is one weight:
+            counted once, and a mask on it is a mask on it everywhere.
     """
 
     name: str
     network: str
     module: nn.Module = field(repr=False)
+    attribute: str = "weight"
+    layout: Layout = MATRIX
+    tied: tuple[tuple[nn.Module, str], ...] = field(default=(), repr=False)
 
     @property
     def weight(self) -> Tensor:
-        """The weight the layer computes with, masks applied, without gradient."""
-        return self.module.weight.detach()
+        """Return the weight the layer computes with, masks applied, without gradient."""
+        return computed(self.module, self.attribute).detach()
+
+    @property
+    def owners(self) -> tuple[tuple[nn.Module, str], ...]:
+        """Return each layer that has the weight, and what it calls it."""
+        return (self.module, self.attribute), *self.tied
 
     @property
     def inner(self) -> int:
         """Length of the reduction (GEMM-K): how many products each output sums."""
-        return self.weight.shape[1:].numel() if self.runs is None else self.weight.shape[2]
+        return self.layout.reduction(self.weight.shape)
 
     @property
     def runs(self) -> int | None:
-        """How many runs the weight [run, out, in] of a `StackedLinear` holds; None: it is one network's."""
-        return len(self.weight) if isinstance(self.module, StackedLinear) else None
+        """Count how many runs the weight [run, out, in] of a `StackedLinear` holds; None: it is one network's."""
+        return len(self.weight) if self.layout.stacked else None
+
+    def matrix(self, tensor: Tensor | None = None) -> Tensor:
+        """Return the weight, or scores like it, as the left matrix of its product, [rows, reduction]."""
+        return self.layout.matrix(self.weight if tensor is None else tensor)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A tensor that looks like a matrix of weights and yet is not prunable: its name, numbers in it, and why."""
+
+    name: str
+    size: int
+    why: str
 
 
 def as_matrix(tensor: Tensor) -> Tensor:
-    """A weight, or scores like it, as the left matrix of its layer's matrix product: [rows, reduction].
+    """View a Linear's or a Conv2d's weight, or scores like it, as the matrix of its product: [rows, reduction].
 
     A Linear weight [out, in] is that already. A Conv2d weight [out, in, R, S] becomes [out, R*S*in] with the input
     channels running fastest, the order in which sparse hardware reads it (paper 2, sections 3.2 and 4.2: GEMM-K is
-    C x R x S). Groups of consecutive elements are then groups of input channels.
+    C x R x S). Groups of consecutive elements are then groups of input channels. Of any other layer `Prunable.matrix`
+    knows.
     """
-    if tensor.dim() == 3:
-        raise BadInput(f"a stack {list(tensor.shape)} has a matrix for each run: take one run (lib.models.mlp.plain)")
-    return tensor if tensor.dim() == 2 else tensor.movedim(1, -1).flatten(1)
+    return layout_of(tensor).matrix(tensor)
 
 
 def from_matrix(matrix: Tensor, shape: Iterable[int]) -> Tensor:
-    """The inverse of `as_matrix` for a tensor of the given shape."""
+    """Invert `as_matrix` for a tensor of the given shape."""
     shape = tuple(shape)
-    if len(shape) == 2:
-        return matrix
-    out, channels, *kernel = shape
-    return matrix.reshape(out, *kernel, channels).movedim(-1, 1)
+    return layout_of(torch.empty(shape, device="meta")).tensor(matrix, shape)
 
 
 class Scores(dict):
-    """{parameter name: tensor like it}, high = matters, which also knows the layers the tensors belong to.
+    """Hold {parameter name: tensor like it}, high = matters, which also knows the layers the tensors belong to.
 
     A pattern takes this or a plain dict; in a plain dict all tensors belong to one network.
     """
@@ -76,76 +110,165 @@ class Scores(dict):
         super().__init__(tensors)
         self.layers = dict(layers)
 
-    def only(self, names: Iterable[str]) -> Scores:
-        """The scores of these parameters alone."""
-        names = list(names)
-        unknown = [name for name in names if name not in self]
-        if unknown:
-            raise BadInput(f"no score for {unknown[0]!r}; there are scores for: {', '.join(self)}")
+    def only(self, select: Select) -> Scores:
+        """Return the scores of these parameters alone, as `prunable` selects them."""
+        names = chosen(self.layers.values(), select, {}, "there are scores for")
         return Scores({name: self[name] for name in names}, {name: self.layers[name] for name in names})
 
 
-def prunable(model: nn.Module) -> list[Prunable]:
-    """Each Linear, Conv2d and StackedLinear weight of the model, in the order of its modules; no biases, no norms.
-
-    Raises:
-        BadInput: the model has no such layer, or one of them shares its weight with another layer, such as an
-            embedding (a mask on one would silently miss the other).
-    """
-    owners: dict[int, list[str]] = {}
-    for path, module in model.named_modules():
-        for name, parameter in module.named_parameters(path, recurse=False):
-            owners.setdefault(id(parameter), []).append(name.replace("parametrizations.weight.original", "weight"))
-    tied = {name: names for names in owners.values() if len(names) > 1 for name in names}
-    found: list[Prunable] = []
-    for path, module in model.named_modules():
-        if not isinstance(module, (nn.Linear, nn.Conv2d, StackedLinear)):
-            continue
-        name = f"{path}.weight" if path else "weight"
-        network = path.split(".")[0] if isinstance(model, nn.ModuleDict) else ""
-        if name in tied:
-            raise BadInput(f"{' and '.join(tied[name])} share one weight: untie them before pruning")
-        found.append(Prunable(name, network, module))
-    if not found:
-        raise BadInput(f"{type(model).__name__} has no Linear or Conv2d layer, so there is nothing to prune")
-    return found
+def layout(scores: Mapping[str, Tensor], name: str) -> Layout:
+    """Return how scores lie: as their layer's weight, or as their shape says if no layer is known or a run is taken."""
+    layers = getattr(scores, "layers", {})
+    known = layers[name].layout if name in layers else None
+    return known if known is not None and len(known.axes) == scores[name].dim() else layout_of(scores[name])
 
 
-def positions(model: nn.Module, shape: Sequence[int], modules: Mapping[str, nn.Module] | None = None) -> dict[str, int]:
-    """How often one example uses each weight of a layer, {name: output positions}; an unused layer is left out.
+def prunable(model: nn.Module, select: Select = None) -> list[Prunable]:
+    """List each weight of the model that enters a matrix product, in the order of its modules; no biases, no norms.
+
+    What has a matrix and is not here `refused` names.
 
     Args:
-        shape: of one example, without the batch axis.
-        modules: Linear and Conv2d layers by a name; None: those of `prunable`, by their parameter's.
+        select: names of weights or of modules ("encoder", with all that is in it), patterns of names ("*.conv?.*"),
+            types of layers; a string that begins with "!" leaves out what it names. One of them or several; None: all.
+
+    Raises:
+        BadInput: the model has no such layer, or none that is selected.
     """
-    if modules is None:
-        modules = {layer.name: layer.module for layer in prunable(model)}
-    uses: dict[str, int] = {}
+    layers, refusals = survey(model)
+    if not layers:
+        why = f": {refusals[0].name}: {refusals[0].why}" if refusals else ""
+        raise BadInput(f"{type(model).__name__} has no layer with a matrix, so there is nothing to prune{why}")
+    if select is None:
+        return layers
+    names = set(chosen(layers, select, {one.name: one.why for one in refusals}, "there are"))
+    return [layer for layer in layers if layer.name in names]
 
-    def count(name: str):
-        def hook(module: nn.Module, inputs: tuple, output: Tensor) -> None:
-            grid = output.shape[2:] if isinstance(module, nn.Conv2d) else output.shape[1:-1]
-            uses[name] = uses.get(name, 0) + math.prod(grid)  # a layer may run more than once
 
-        return hook
+def refused(model: nn.Module) -> dict[str, str]:
+    """Return {name: why} of each tensor that looks like a matrix of weights and is not `prunable`."""
+    return {one.name: one.why for one in survey(model)[1]}
 
-    handles = [module.register_forward_hook(count(name)) for name, module in modules.items()]
-    # of each module: one may be frozen inside a model that trains
-    training = {module: module.training for module in model.modules()}
-    some = next(model.parameters())
-    try:
-        with torch.no_grad():
-            model.eval()(torch.zeros(1, *shape, device=some.device, dtype=some.dtype))
-    finally:
-        for module, mode in training.items():
-            module.training = mode
-        for handle in handles:
-            handle.remove()
-    return uses
+
+def coverage(model: nn.Module) -> float:
+    """Return the share of a network's matrix weights that is prunable, of which `sparsity` speaks.
+
+    Matrix weights are tensors with at least two axes longer than one, an embedding's table left out unless a layer
+    shares it.
+    """
+    layers, refusals = survey(model)
+    spoken = sum(layer.weight.numel() for layer in layers)
+    return spoken / (spoken + sum(one.size for one in refusals) or 1)
+
+
+def survey(model: nn.Module) -> tuple[list[Prunable], list[Refused]]:
+    """Find what is prunable, and what looks as if it were and is not."""
+    found: dict[int, list] = {}  # by the parameter behind it: path, module, attribute, layout or why not
+    layers: list[Prunable] = []
+    refusals: list[Refused] = []
+    for path, module in model.named_modules():
+        if isinstance(module, (parametrize.ParametrizationList, *kinds.VECTORS)):
+            continue
+        kind, why = kinds.find(module)
+        layouts = {} if kind is None else kind.weights(module)
+        trained = behind(module)
+        for attribute in layouts.keys() - trained.keys():
+            if isinstance(weight := getattr(module, attribute, None), Tensor):
+                name = f"{path}.{attribute}" if path else attribute
+                refusals.append(
+                    Refused(name, weight.numel(), "it is no parameter: a hook computes it, or nothing does")
+                )
+        for attribute, parameters in trained.items():
+            look = "" if isinstance(module, kinds.LOOKUPS) else why
+            what = layouts.get(attribute) or look or ("" if kind is None or not layouts else None)
+            if what is not None:  # a bias of a known layer is no matrix, whatever its shape
+                found.setdefault(id(parameters[0]), []).append((path, module, attribute, what))
+    for owners in found.values():
+        for path, module, attribute, what in sorted(owners, key=lambda owner: not isinstance(owner[3], Layout))[:1]:
+            name, why = f"{path}.{attribute}" if path else attribute, _why(owners)
+            weight = getattr(module, attribute)
+            if not why and not isinstance(what, Layout):
+                continue  # a look-up that nobody shares
+            if why and (is_lazy(weight) or sum(length > 1 for length in weight.shape) < 2):
+                continue  # a vector
+            network = path.split(".")[0] if isinstance(model, nn.ModuleDict) else ""
+            if why:
+                refusals.append(Refused(name, weight.numel(), why))
+            else:
+                others = tuple((other, called) for _, other, called, _ in owners if other is not module)
+                layers.append(Prunable(name, network, module, attribute, what, others))
+    order = {id(module): place for place, module in enumerate(model.modules())}
+    return sorted(layers, key=lambda layer: order[id(layer.module)]), refusals
+
+
+def _why(owners: Sequence[tuple[str, nn.Module, str, Layout | str]]) -> str:
+    """Why a weight that these have is not prunable; empty if it is."""
+    layouts = {what for *_, what in owners if isinstance(what, Layout)}
+    whys = [(path, what) for path, *_, what in owners if isinstance(what, str) and what]
+    if whys and (layouts or len(owners) > 1):
+        return f"it is shared with {whys[0][0] or 'the model'}: {whys[0][1]}"
+    if whys:
+        return whys[0][1]
+    if len(layouts) > 1:
+        return f"{' and '.join(path for path, *_ in owners)} share it and sum along different axes"
+    weight = getattr(owners[0][1], owners[0][2])
+    if layouts and is_lazy(weight):
+        return "it has no shape yet: run the model once"
+    return f"its numbers are {weight.dtype}" if layouts and not weight.is_floating_point() else ""
+
+
+def chosen(layers: Iterable[Prunable], select: Select, whys: Mapping[str, str], there: str) -> list[str]:
+    """Names of the layers that are selected, see `prunable`, in the order of the selection.
+
+    Args:
+        whys: why layers that are not among these are not.
+        there: how the line that refuses what nobody has goes on before the names that there are.
+    """
+    layers = list(layers)
+    asked = [None] if select is None else [select] if isinstance(select, (str, type)) else list(select)
+    wanted = [one for one in asked if not (isinstance(one, str) and one.startswith("!"))]
+    left_out = [one[1:] for one in asked if isinstance(one, str) and one.startswith("!")]
+    named: dict[str, None] = {}
+    for one in wanted or [None]:
+        named.update(dict.fromkeys(_matching(layers, one, whys, there)))
+    gone = {name for one in left_out for name in _matching(layers, one, {}, there)}
+    return [name for name in named if name not in gone]
+
+
+def _matching(layers: Sequence[Prunable], one: str | type | None, whys: Mapping[str, str], there: str) -> Iterator[str]:
+    """Names of the layers that one word of a selection means."""
+    if one is None:
+        found = [layer.name for layer in layers]
+    elif isinstance(one, type):
+        found = [layer.name for layer in layers if isinstance(layer.module, one)]
+    else:
+        found = [
+            n for n in (layer.name for layer in layers) if n == one or n.startswith(f"{one}.") or fnmatchcase(n, one)
+        ]
+    if not found:
+        what = repr(one) if isinstance(one, str) else f"{one.__name__} layer" if one else "layer"
+        if isinstance(one, str) and (known := next((n for n in whys if n == one or n.startswith(f"{one}.")), None)):
+            raise BadInput(f"{known} cannot be pruned: {whys[known]}")
+        raise BadInput(f"no {what}; {there}: {', '.join(layer.name for layer in layers)}")
+    return iter(found)
+
+
+def leave_out(name: str, why: str) -> None:
+    """Warn that a layer is left out, and the others are not."""
+    say(f"{name} is left out: {why}", LeftOut)
+
+
+def say(text: str, category: type[Warning]) -> None:
+    """Warn where this library was called from."""
+    frame, level = sys._getframe(1), 2
+    inside = ("lib.pruners", "lib.training.calibration", "contextlib")
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith(inside):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, category, stacklevel=level)
 
 
 def stacked_runs(layers: Iterable[Prunable]) -> int | None:
-    """How many runs these layers of a model hold, each of them; None: they are one network's.
+    """Count how many runs these layers of a model hold, each of them; None: they are one network's.
 
     Raises:
         BadInput: they differ in it, so that no run has a network of its own.
@@ -159,15 +282,17 @@ def stacked_runs(layers: Iterable[Prunable]) -> int | None:
 
 @dataclass(frozen=True)
 class LayerRule:
-    """Whether the 2:4 workflow prunes a layer, and why not when it does not."""
+    """Say whether the 2:4 workflow prunes a layer, and why not when it does not."""
 
     name: str
     pruned: bool
     why: str
 
 
-def layer_rule(model: nn.Module, bits: int = 16, leave: Mapping[str, str] | None = None) -> list[LayerRule]:
-    """Which layers the 2:4 workflow prunes (paper 2, section 4.2), and for each of the others why not.
+def layer_rule(
+    model: nn.Module, bits: int = 16, leave: Mapping[str, str] | None = None, select: Select = None
+) -> list[LayerRule]:
+    """Say which layers the 2:4 workflow prunes (paper 2, section 4.2), and for each of the others why not.
 
     A layer is pruned when it has weights, leads to a matrix product, and its inner dimension (GEMM-K: inputs of a
     Linear, C x R x S of a Conv2d) is a multiple of 16 for 16-bit values or of 32 for 8-bit ones. Vectors (biases,
@@ -177,6 +302,7 @@ def layer_rule(model: nn.Module, bits: int = 16, leave: Mapping[str, str] | None
         bits: width of the values the network will be deployed with, 16 or 8.
         leave: {module name: reason} of layers to leave dense whatever their size: heads that are used in training
             only, which section 4.2 leaves too. Their sub-modules are left with them.
+        select: as `prunable`; the others are left dense.
     """
     if bits not in (8, 16):
         raise BadInput(f"bits={bits}: section 4.2 has a rule for 16-bit and 8-bit values")
@@ -186,23 +312,27 @@ def layer_rule(model: nn.Module, bits: int = 16, leave: Mapping[str, str] | None
     unknown = [name for name in leave if name not in modules]
     if unknown:
         raise BadInput(f"leave: the model has no module {unknown[0]!r}; it has: {', '.join(m for m in modules if m)}")
-    layers = {id(layer.module): layer for layer in prunable(model)}
-    rules = []
-    for path, module in modules.items():
-        reason = next((why for name, why in leave.items() if path == name or path.startswith(f"{name}.")), None)
-        if (layer := layers.get(id(module))) is not None:
-            fits = layer.inner % multiple == 0
-            why = f"inner dimension {layer.inner} is {'' if fits else 'not '}a multiple of {multiple}"
-            rules.append(LayerRule(layer.name, fits and reason is None, reason or why))
-        elif not isinstance(module, parametrize.ParametrizationList):  # which is the inside of a masked layer
-            lookup = isinstance(module, (nn.Embedding, nn.EmbeddingBag))
-            why = "an embedding is a look-up, not a matrix product"
-            why = why if lookup else f"only Linear and Conv2d are pruned here, this belongs to {type(module).__name__}"
-            weights = [name for name, weight in module.named_parameters(path, recurse=False) if weight.dim() > 1]
-            rules += [LayerRule(name, False, reason or why) for name in weights]
-    return rules
+    wanted = {layer.name for layer in prunable(model, select)}
+    layers, refusals = survey(model)
+    rules: dict[str, LayerRule] = {}
+    for layer in layers:
+        fits = layer.inner % multiple == 0
+        why = f"inner dimension {layer.inner} is {'' if fits else 'not '}a multiple of {multiple}"
+        why = why if layer.name in wanted else "it is not selected"
+        rules[layer.name] = LayerRule(layer.name, fits and layer.name in wanted, why)
+    rules |= {one.name: LayerRule(one.name, False, one.why) for one in refusals}
+    tied = {id(module) for layer in layers for module, _ in layer.tied}
+    lookups = [path for path, module in modules.items() if isinstance(module, kinds.LOOKUPS) and id(module) not in tied]
+    why = "an embedding is a look-up, not a matrix product"
+    names = [f"{path}.weight" if path else "weight" for path in lookups]
+    rules |= {name: LayerRule(name, False, why) for name in names if name not in rules}
+    for name, rule in rules.items():
+        reason = next((why for module, why in leave.items() if name.startswith(f"{module}." if module else "")), None)
+        rules[name] = LayerRule(name, rule.pruned and reason is None, reason or rule.why)
+    order = {path: place for place, path in enumerate(modules)}
+    return sorted(rules.values(), key=lambda rule: order[rule.name.rpartition(".")[0]])
 
 
-def eligible(model: nn.Module) -> list[str]:
+def eligible(model: nn.Module, select: Select = None) -> list[str]:
     """Names of the weights that the 2:4 workflow prunes: those that `layer_rule` lets it."""
-    return [rule.name for rule in layer_rule(model) if rule.pruned]
+    return [rule.name for rule in layer_rule(model, select=select) if rule.pruned]

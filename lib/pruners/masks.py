@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
+from torch.nn.utils import parametrizations, parametrize
 
 from lib.base import BadInput
-from lib.pruners.layers import Prunable, prunable, stacked_runs
+from lib.pruners.behind import bake, behind, mask_of, settle
+from lib.pruners.kinds import reread
+from lib.pruners.layers import SPOKEN, Prunable, Select, prunable, refused, say, stacked_runs, survey
 
 
 class Masked(nn.Module):
-    """Multiplies a weight by its mask each time the layer reads it.
+    """Multiply a weight by its mask each time the layer reads it.
 
     Masking where the weight is read, not after the optimizer's step, makes the zeros independent of the optimizer:
     momentum, weight decay and state loaded from elsewhere act on the trained tensor, never on what is computed with.
@@ -25,17 +28,43 @@ class Masked(nn.Module):
         self.register_buffer("mask", mask)
 
     def forward(self, weight: Tensor) -> Tensor:
-        """A product, so that a removed weight's gradient is exactly zero too."""
+        """Multiply, so that a removed weight's gradient is exactly zero too."""
+        if torch.compiler.is_exporting() or torch.jit.is_tracing():  # what other programs read has no such view
+            return weight * self.mask.to(weight.dtype)
         numbers = self.mask.view(torch.uint8).to(weight.dtype)  # from bool itself it takes torch four times as long
         return weight * numbers
+
+    def _save_to_state_dict(self, destination: dict[str, Tensor], prefix: str, keep_vars: bool) -> None:
+        """In a file that `save_pretrained` writes the weight stands baked, under the name that its reader looks for.
+
+        That method of Hugging Face's packages takes the `state_dict()` for the weights of a plain model, and a model
+        read from it would have new, random ones in place of the masked. Nothing tells what a state is for but its
+        caller. Everywhere else it has the mask and what is trained behind it.
+
+        Raises:
+            BadInput: the mask acts on what another parametrization computes, so the state has no weight to bake.
+        """
+        if not any(frame.f_code.co_name == "save_pretrained" for frame, _ in traceback.walk_stack(None)):
+            return super()._save_to_state_dict(destination, prefix, keep_vars)
+        chain, _, place = prefix.removesuffix(".").rpartition(".")
+        layer, _, attribute = chain.rpartition("parametrizations.")
+        if place != "0":
+            raise BadInput(
+                f"save_pretrained: {layer}{attribute} is computed by more than its mask; pruners.detach first"
+            )
+        destination[f"{layer}{attribute}"] = self(destination.pop(f"{chain}.original"))
 
 
 def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
     """Hold the weights where a mask is False at zero from now on; a second call replaces the masks it names.
 
-    A weight that a former mask removed and the new one keeps starts again from zero. A mask composes with another
-    parametrization of the weight that can be inverted, such as groups of weights that share a coefficient: it acts on
-    what that computes. Such a mask must keep or remove whole groups.
+    A weight that a former mask removed and the new one keeps starts again from zero. A mask composes with other
+    parametrizations of the weight: it acts on what they compute. If these share coefficients among groups of weights,
+    a mask must keep or remove whole groups. If they cannot be inverted to one tensor (norms of weights), what is
+    removed is zero all the same, but it comes back as they compute it.
+
+    A weight that several layers share has one mask, which acts in all of them, in an embedding too. A mask that
+    torch.nn.utils.prune holds is replaced, and weights that its old `weight_norm` computes go over to its new one.
 
     Optimizers made before stay valid: the parameter object does not change. In `state_dict()` a masked weight "w"
     becomes "parametrizations.w.original" and "parametrizations.w.0.mask".
@@ -44,12 +73,13 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
         masks: {parameter name: bool tensor of the parameter's shape, True = kept}.
 
     Raises:
-        BadInput: a name that is no prunable parameter, a wrong shape, a mask that is not boolean or cuts a group, or a
-            layer with a parametrization that cannot be inverted.
+        BadInput: a name that is no prunable parameter, a wrong shape, a mask that is not boolean or cuts a group.
     """
     layers = {layer.name: layer for layer in prunable(model)}
     for name, mask in masks.items():  # all are checked before one is attached
         if name not in layers:
+            if name in (whys := refused(model)):
+                raise BadInput(f"mask {name!r}: {whys[name]}")
             raise BadInput(f"mask {name!r}: the model's prunable parameters are {', '.join(layers)}")
         expected = tuple(layers[name].weight.shape)
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
@@ -59,8 +89,7 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
             raise BadInput(f"mask {name!r} has shape {tuple(mask.shape)}, its parameter {expected}")
         if mask.is_meta and not layers[name].weight.is_meta:
             raise BadInput(f"mask {name!r} is on the meta device, where it has no values")
-        original(layers[name])  # refuses a weight that is no parameter
-        if not beneath(layers[name]):
+        if not beneath(layers[name]) or not inverts(layers[name]):
             continue
         numbers = mask.float()
         if not torch.equal(weight_of(layers[name], original_of(layers[name], numbers)), numbers):
@@ -69,49 +98,55 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
         layer = layers[name]
         mask = mask.detach().to(layer.weight.device).clone()
         weight = layer.weight * mask
-        if (masked := _masked(layer)) is not None:
-            masked.mask.copy_(mask)  # in place: a recorded CUDA graph reads it where it is
-        else:
-            parametrize.register_parametrization(layer.module, "weight", Masked(mask))
-        with torch.no_grad():
-            original(layer).copy_(original_of(layer, weight))
+        masked = _masked(layer)
+        for module, attribute in layer.owners:
+            settle(module, attribute)
+            if masked is not None:
+                _chain_of(module, attribute)[-1].mask.copy_(mask)  # in place: a recorded CUDA graph reads it there
+            else:
+                parametrize.register_parametrization(module, attribute, Masked(mask))
+                reread(module)
+        if inverts(layer):
+            with torch.no_grad():
+                original(layer).copy_(original_of(layer, weight))
 
 
 def attached(model: nn.Module) -> dict[str, Tensor]:
-    """The masks attached to the model, {parameter name: bool tensor}."""
-    return {layer.name: masked.mask.clone() for layer in prunable(model) if (masked := _masked(layer)) is not None}
+    """Return the masks attached to the model, {parameter name: bool tensor}; those of torch.nn.utils.prune too."""
+    found = {}
+    for layer in prunable(model):
+        if (masked := _masked(layer)) is not None:
+            found[layer.name] = masked.mask.clone()
+        elif (mask := mask_of(layer.module, layer.attribute)) is not None:
+            found[layer.name] = mask
+    return found
 
 
 def detach(model: nn.Module) -> None:
     """Bake masks and what they compose with in: weights become plain parameters again, removed ones free to train."""
     for layer in prunable(model):
-        if _masked(layer) is not None or beneath(layer):
-            # torch deletes the mask's `weight` from the layer's class, which deep copies of the layer share
-            shared = type(layer.module)
-            layer.module.__class__ = type(shared.__name__, shared.__bases__, dict(vars(shared)))
-            parametrize.remove_parametrizations(layer.module, "weight", leave_parametrized=True)
-            with torch.no_grad():
-                layer.module.weight.add_(0.0)  # a mask makes -0.0 of a negative weight, this 0.0 of that
+        if mask_of(layer.module, layer.attribute) is not None:
+            for module, attribute in layer.owners:
+                settle(module, attribute)
+        if not (_masked(layer) is not None or (beneath(layer) and inverts(layer))):
+            continue
+        for module, attribute in layer.owners:
+            bake(module, attribute)
+            if (first := getattr(layer.module, layer.attribute)) is not getattr(module, attribute):
+                setattr(module, attribute, first)  # of several parameters torch makes a new one in each layer
+        with torch.no_grad():
+            original(layer).add_(0.0)  # a mask makes -0.0 of a negative weight, this 0.0 of that
+
+
+def _chain_of(module: nn.Module, attribute: str) -> list[nn.Module]:
+    """The parametrizations of a layer's weight."""
+    held = parametrize.is_parametrized(module, attribute)
+    return list(module.parametrizations[attribute]) if held else []
 
 
 def _chain(layer: Prunable) -> list[nn.Module]:
-    """The parametrizations of a layer's weight, a mask last; each of the others can be inverted.
-
-    Raises:
-        BadInput: one of them cannot, or makes several parameters of one weight.
-    """
-    if not parametrize.is_parametrized(layer.module, "weight"):
-        return []
-    chain = list(layer.module.parametrizations.weight)
-    masked = chain[-1:] if isinstance(chain[-1], Masked) else []
-    others = chain[: len(chain) - len(masked)]
-    invertible = all(hasattr(one, "right_inverse") for one in others)
-    if not invertible or not hasattr(layer.module.parametrizations.weight, "original"):
-        raise BadInput(
-            f"{layer.name} already has a parametrization of another kind, {type(others[0]).__name__}: remove it before "
-            "pruning, or give it a right_inverse to one tensor"
-        )
-    return chain
+    """The parametrizations of a weight in the layer that it is named after, a mask last."""
+    return _chain_of(layer.module, layer.attribute)
 
 
 def _masked(layer: Prunable) -> Masked | None:
@@ -119,63 +154,84 @@ def _masked(layer: Prunable) -> Masked | None:
 
 
 def beneath(layer: Prunable) -> list[nn.Module]:
-    """The parametrizations that a mask on the layer's weight acts on, in the order in which they are computed."""
+    """Return the parametrizations that a mask on the layer's weight acts on, in the order of computation."""
     return [one for one in _chain(layer) if not isinstance(one, Masked)]
 
 
+def inverts(layer: Prunable) -> bool:
+    """Tell whether one trained parameter can be set to what gives any weight; torch's own norms say so and cannot."""
+    others = [one for one in beneath(layer) if type(one).__module__ != parametrizations.__name__]
+    single = len(behind(layer.module)[layer.attribute]) == 1 and len(others) == len(beneath(layer))
+    return single and all(hasattr(one, "right_inverse") for one in others)
+
+
+def copies(layer: Prunable) -> bool:
+    """Tell whether each weight is a number of the one parameter, its own or one that it shares."""
+    if not beneath(layer):
+        return True
+    ones = torch.ones_like(original(layer)) if inverts(layer) else None
+    return ones is not None and torch.equal(weight_of(layer, ones), torch.ones_like(layer.weight))
+
+
 def original(layer: Prunable) -> nn.Parameter:
-    """The trained parameter behind a layer's weight, whether a mask is attached or not; of groups the coefficients.
+    """Return the trained parameter behind a layer's weight, whether a mask is attached or not; of groups the
+    coefficients.
 
     Raises:
-        BadInput: the layer has a parametrization that cannot be inverted, or a weight that is computed by a hook.
+        BadInput: it is computed from several.
     """
-    if _chain(layer):
-        return layer.module.parametrizations.weight.original
-    if "weight" not in layer.module._parameters:
-        raise BadInput(
-            f"{layer.name} is no parameter: torch.nn.utils' older weight_norm, spectral_norm or prune computes it by a "
-            "hook; remove that before pruning"
-        )
-    return layer.module.weight
+    parameters = behind(layer.module)[layer.attribute]
+    if len(parameters) > 1:
+        raise BadInput(f"{layer.name} is computed from {len(parameters)} parameters, none of which is its own")
+    return parameters[0]
 
 
 def original_of(layer: Prunable, weight: Tensor) -> Tensor:
-    """What the trained parameter would be for such a weight, masks aside."""
+    """Say what the trained parameter would be for such a weight, masks aside."""
     for one in reversed(beneath(layer)):
         weight = one.right_inverse(weight)
     return weight
 
 
 def weight_of(layer: Prunable, values: Tensor) -> Tensor:
-    """What the weight would be if the trained parameter had these values, masks aside."""
+    """Say what the weight would be if the trained parameter had these values, masks aside."""
     for one in beneath(layer):
         values = one(values)
     return values
 
 
 def spread(layer: Prunable, values: Tensor) -> Tensor:
-    """Values of the trained parameter, such as its gradient, at each place of the weight.
+    """Values of the trained parameter, such as its gradient, at each place of a weight that `copies` it."""
+    return weight_of(layer, values) if beneath(layer) else values
 
-    Raises:
-        BadInput: a weight is no copy of one number of the parameter, so that a value of the parameter has no place.
+
+def sparsity(model: nn.Module, select: Select = None) -> float:
+    """Compute the share of zeros among the prunable weights: the project's one definition of sparsity.
+
+    Zeros are those that products see.
+
+    Warns (`Partial`) where these are less than nine tenths of the network's matrix weights (`coverage`).
+
+    Args:
+        select: as `prunable`; who selects is not warned.
     """
-    if not beneath(layer):
-        return values
-    placed = weight_of(layer, values)
-    if not torch.equal(weight_of(layer, torch.ones_like(values)), torch.ones_like(placed)):
-        raise BadInput(f"{layer.name}: a score by gradients needs weights that are trained numbers or copies of them")
-    return placed
-
-
-def sparsity(model: nn.Module) -> float:
-    """The share of zeros among the prunable weights: the project's one definition of sparsity."""
-    weights = numbers(prunable(model)).values()
+    weights = numbers(prunable(model, select)).values()
     zeros = sum(int((weight == 0).sum()) for weight in weights)
-    return zeros / sum(weight.numel() for weight in weights)
+    count = sum(weight.numel() for weight in weights)
+    others = sorted(survey(model)[1], key=lambda one: -one.size) if select is None else []
+    if count < SPOKEN * (whole := count + sum(one.size for one in others)):
+        some = "; ".join(f"{one.name} ({one.why})" for one in others[:3]) + ("; ..." if len(others) > 3 else "")
+        share = f"this sparsity speaks of {100 * count / whole:.3g} % of the network's matrix weights"
+        say(f"{share}, not of {some}", Partial)
+    return zeros / count
+
+
+class Partial(UserWarning):
+    """A sparsity that speaks of a part of a network only."""
 
 
 def numbers(layers: Sequence[Prunable]) -> dict[str, Tensor]:
-    """The weights that layers compute with, by their parameters' names.
+    """Collect the weights that layers compute with, by their parameters' names.
 
     Raises:
         BadInput: one on the meta device, where there is a shape and nothing in it.
@@ -187,7 +243,7 @@ def numbers(layers: Sequence[Prunable]) -> dict[str, Tensor]:
 
 
 def sparsity_per_run(model: nn.Module) -> list[float]:
-    """The sparsity of each run of a stack.
+    """Compute the sparsity of each run of a stack.
 
     Raises:
         BadInput: the model is no stack.
@@ -199,7 +255,7 @@ def sparsity_per_run(model: nn.Module) -> list[float]:
 
 
 def report(model: nn.Module) -> pd.DataFrame:
-    """One row a layer, then the total: `layer, shape, weights, kept, sparsity`; of a stack so for each `run`."""
+    """Give one row a layer, then the total: `layer, shape, weights, kept, sparsity`; of a stack so for each `run`."""
     layers = prunable(model)
     runs = stacked_runs(layers)
     weights = numbers(layers)
@@ -210,7 +266,7 @@ def report(model: nn.Module) -> pd.DataFrame:
 
 
 def empty_layers(model: nn.Module, share: float = 0.0) -> pd.DataFrame:
-    """The rows of `report` of layers that keep no more than this share of their weights, the total left out.
+    """Return the rows of `report` of layers that keep no more than this share of their weights, the total left out.
 
     A layer without weights passes on its bias only: whatever comes before it is cut off.
     """

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from lib.base import BadInput
 from lib.kernels.selection import all_but_lowest
-from lib.pruners.layers import Scores, as_matrix, eligible, from_matrix
+from lib.pruners.layers import Prunable, Scores, Select, chosen, eligible, layout
 from lib.pruners.scores import magnitude
 
 SCOPES = ("layer", "network", "global")
@@ -28,6 +28,7 @@ def unstructured(
     scope: str = "network",
     floor: float = 0.0,
     within: Mapping[str, Tensor] | None = None,
+    select: Select = None,
 ) -> dict[str, Tensor]:
     """Remove the lowest scores one by one.
 
@@ -40,6 +41,7 @@ def unstructured(
         scope: what is ranked together: each "layer" (weight tensor) by itself, all of one "network", or "global".
         floor: share of its weights, rounded up, that each layer keeps whatever its rank; others go in their place.
         within: {parameter name: mask}; what these have removed goes first. Names that it lacks have lost nothing yet.
+        select: which of the scores count, as `layers.prunable`; the others get no mask.
 
     Raises:
         BadInput: a setting out of its range, scores that cannot be ranked, a floor that leaves too little to remove.
@@ -48,6 +50,7 @@ def unstructured(
         raise BadInput(f"scope={scope!r}: known are {', '.join(SCOPES)}")
     if not 0 <= floor <= 1:
         raise BadInput(f"floor={floor} is not in [0, 1]")
+    scores = selected(scores, select)
     shares = per_run(sparsity, scores)
     scores = _remaining(scores, within)
     masks: dict[str, Tensor] = {}
@@ -71,16 +74,18 @@ def n_of_m(
     m: int = 4,
     sparsity: float | None = None,
     within: Mapping[str, Tensor] | None = None,
+    select: Select = None,
 ) -> dict[str, Tensor]:
     """Keep the n highest scores of every m consecutive ones along the reduction axis (paper 2, section 3.1; 2:4).
 
     Consecutive means next to each other in the layer's matrix product: inputs of a Linear, input channels of a
-    Conv2d (`as_matrix`). Among equal scores those that come first are kept.
+    convolution (`kinds.Layout`). Among equal scores those that come first are kept.
 
     Args:
         scores: {parameter name: tensor} of layers that are not stacked.
         sparsity: what a schedule asks for. The pattern has only one, 1 - n / m, which this must be if it is given.
         within: {parameter name: mask}; what these have removed stays removed, so that fewer than n may be left.
+        select: which of the scores count, as `layers.prunable`; the others get no mask.
 
     Raises:
         BadInput: a layer whose inner dimension m does not divide. `layer_rule` names the layers that fit. Another
@@ -90,29 +95,45 @@ def n_of_m(
         raise BadInput(f"n_of_m({n}, {m}): n must be at least 1 and smaller than m, both whole numbers")
     if sparsity is not None and sparsity != 1 - n / m:
         raise BadInput(f"sparsity={sparsity}: {n} of {m} leaves {n / m:g}, so its sparsity is {1 - n / m:g}")
+    scores = selected(scores, select)
     check(scores)
     masks = {}
     for name, score in _remaining(scores, within).items():
-        matrix = as_matrix(score)
+        matrix = layout(scores, name).matrix(score)
         rows, inner = matrix.shape
         if inner % m:
             raise BadInput(f"{name}: inner dimension {inner} is not a multiple of {m}, so {n}:{m} does not fit it")
         groups = matrix.reshape(rows, inner // m, m)
         first = groups.argsort(dim=-1, descending=True, stable=True)[..., :n]
         kept = torch.zeros_like(groups, dtype=torch.bool).scatter_(-1, first, True)
-        masks[name] = from_matrix(kept.reshape(rows, inner), score.shape).contiguous() & (score > -torch.inf)
+        masks[name] = layout(scores, name).tensor(kept.reshape(rows, inner), score.shape).contiguous() & (
+            score > -torch.inf
+        )
     return masks
 
 
-def two_four(model: nn.Module) -> dict[str, Tensor]:
-    """The masks of the 2:4 workflow (paper 2, sections 4.1 and 4.2).
+def two_four(model: nn.Module, select: Select = None) -> dict[str, Tensor]:
+    """Make the masks of the 2:4 workflow (paper 2, sections 4.1 and 4.2).
 
     In the layers that fit, of every four weights the two of the largest magnitude; other layers have no mask.
+
+    Args:
+        select: as `layers.prunable`.
 
     Raises:
         BadInput: no layer of the model fits, or it is a stack of runs.
     """
-    return n_of_m(magnitude(model).only(eligible(model)), 2, 4)
+    if not (names := eligible(model, select)):
+        raise BadInput(f"no layer of {type(model).__name__} has an inner dimension that fits: see pruners.layer_rule")
+    return n_of_m(magnitude(model).only(names), 2, 4)
+
+
+def selected(scores: Mapping[str, Tensor], select: Select) -> Mapping[str, Tensor]:
+    """Return the scores that a selection names; of a plain dict by its names alone."""
+    if select is None or isinstance(scores, Scores):
+        return scores if select is None else scores.only(select)
+    layers = [Prunable(name, "", nn.Identity()) for name in scores]
+    return {name: scores[name] for name in chosen(layers, select, {}, "there are scores for")}
 
 
 def _remaining(scores: Mapping[str, Tensor], within: Mapping[str, Tensor] | None) -> Mapping[str, Tensor]:
@@ -138,7 +159,7 @@ def _pools(scores: Mapping[str, Tensor], scope: str) -> list[list[str]]:
 
 
 def per_run(sparsity: float | Sequence[float], scores: Mapping[str, Tensor]) -> list[float]:
-    """The sparsity of each run; of one network as of a stack of one."""
+    """Return the sparsity of each run; of one network as of a stack of one."""
     runs = check(scores)
     if sparsity is None or isinstance(sparsity, str):
         raise BadInput(f"sparsity={sparsity!r} is no number in [0, 1)")
@@ -166,17 +187,19 @@ def _described(value: Any) -> str:
 
 
 def check(scores: Mapping[str, Tensor]) -> int | None:
-    """How many runs the scores are of; None: of one network."""
+    """Count how many runs the scores are of; None: of one network."""
     if not scores:
         raise BadInput("no scores: at least one parameter is needed")
     for name, score in scores.items():
         if not isinstance(score, Tensor) or score.is_complex() or score.is_meta or not score.numel():
             raise BadInput(f"{name}: scores must be a tensor of real numbers, these are {_described(score)}")
-        if score.dim() not in (2, 3, 4):
-            raise BadInput(f"{name}: scores of a Linear have 2 axes and of a Conv2d 4, these have {score.dim()}")
+        try:
+            layout(scores, name)
+        except BadInput as error:
+            raise BadInput(f"{name}: {error}") from error
         if not bool(torch.isfinite(score).all()):
             raise BadInput(f"{name}: {int((~torch.isfinite(score)).sum())} of {score.numel()} scores are not finite")
-    runs = {len(score) if score.dim() == 3 else None for score in scores.values()}
+    runs = {len(score) if layout(scores, name).stacked else None for name, score in scores.items()}
     if len(runs) > 1:
         raise BadInput(f"scores of different runs together ({runs}): a stack has the same runs in all its layers")
     return runs.pop()

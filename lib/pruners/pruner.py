@@ -24,20 +24,20 @@ Pattern = Callable[..., dict[str, Tensor]]
 
 @runtime_checkable
 class Holder(Protocol):
-    """What holds its masks by itself, such as an agent whose optimizers know the kept weights alone.
+    """Hold masks by itself, such as an agent whose optimizers know the kept weights alone.
 
     On a module masks are held by `pruners.attach`, whatever trains it.
     """
 
     def attached(self) -> dict[str, Tensor]:
-        """The masks as they are, {parameter name: bool tensor}."""
+        """Return the masks as they are, {parameter name: bool tensor}."""
 
     def attach(self, masks: Mapping[str, Tensor]) -> None:
         """Hold the weights where a mask is False at zero from now on."""
 
 
 class Pruner:
-    """Prunes a model, or each run of a stack by itself, whenever a schedule asks for more than before.
+    """Prune a model, or each run of a stack by itself, whenever a schedule asks for more than before.
 
     One object a model: it remembers what was asked for last.
 
@@ -116,7 +116,7 @@ class Pruner:
         return found
 
     def state_dict(self) -> dict:
-        """What the loop and its schedules remember."""
+        """Say what the loop and its schedules remember."""
         remembered = [getattr(schedule, "state_dict", dict)() for schedule in self.schedules]
         return {"targets": list(self.targets), "schedules": remembered}
 

@@ -33,7 +33,7 @@ SCHEDULES: dict[str, Callable[..., schedules.Schedule]] = {
 
 
 def register(registry: dict[str, Callable], name: str) -> Callable[[Entry], Entry]:
-    """A decorator that enters what it decorates in one of the three registries under this name.
+    """Make a decorator that enters what it decorates in one of the three registries under this name.
 
     Raises:
         BadInput: the name is taken.
@@ -49,7 +49,7 @@ def register(registry: dict[str, Callable], name: str) -> Callable[[Entry], Entr
 
 
 def find(registry: Mapping[str, Callable], what: str, name: str) -> Callable:
-    """The entry of this name.
+    """Find the entry of this name.
 
     Args:
         what: an entry is, for the line that refuses an unknown name: "score", "pattern" or "schedule".

@@ -13,10 +13,10 @@ REFERENCES = ("record", "every_step", "pruning")
 
 
 class Schedule(Protocol):
-    """What every schedule can be asked."""
+    """Say what every schedule can be asked."""
 
     def target(self, step: int, reward: float | None = None) -> float:
-        """The share of weights to have removed at this step."""
+        """Return the share of weights to have removed at this step."""
         ...
 
 
@@ -27,7 +27,7 @@ def _check_sparsity(name: str, value: float) -> None:
 
 @dataclass(frozen=True)
 class Once:
-    """All of it at one step: single-shot pruning before training (paper 1), the 2:4 workflow after it (paper 2)."""
+    """Remove all at one step: single-shot pruning before training (paper 1), the 2:4 workflow after it (paper 2)."""
 
     sparsity: float
     at: int = 0
@@ -37,13 +37,14 @@ class Once:
         refuse_uncounted(0, at=self.at)
 
     def target(self, step: int, reward: float | None = None) -> float:
-        """Share of weights to have removed at this step."""
+        """Return the share of weights to have removed at this step."""
         return self.sparsity if step >= self.at else 0.0
 
 
 @dataclass(frozen=True)
 class Iterative:
-    """In several rounds from step 0 on, one a step, each of which removes the same share of what is left.
+    """Remove weights in several rounds from step 0 on, one a step, each of which removes the same share of what is
+    left.
 
     What is scored anew between two rounds can still be spared (paper 1, section 4: "number of pruning iterations").
 
@@ -60,14 +61,14 @@ class Iterative:
         refuse_uncounted(rounds=self.rounds)
 
     def target(self, step: int, reward: float | None = None) -> float:
-        """Share of weights to have removed at this step, which is the round, counted from 0."""
+        """Return the share of weights to have removed at this step, which is the round, counted from 0."""
         done = step + 1
         return self.sparsity if done >= self.rounds else 1 - (1 - self.sparsity) ** (done / self.rounds)
 
 
 @dataclass(frozen=True)
 class Gradual:
-    """Zhu and Gupta's cubic ramp (paper 5, equation 1): fast while many weights are redundant, then slower.
+    """Follow Zhu and Gupta's cubic ramp (paper 5, equation 1): fast while many weights are redundant, then slower.
 
     s_t = s_f + (s_i - s_f) (1 - (t - t_0) / (n D))^3, evaluated every D steps, n times.
 
@@ -94,7 +95,7 @@ class Gradual:
         refuse_uncounted(0, start=self.start)
 
     def target(self, step: int, reward: float | None = None) -> float:
-        """Share of weights to have removed at this step; between two prunings it stays what it was."""
+        """Return the share of weights to have removed at this step; between two prunings it stays what it was."""
         if step < self.start:
             return 0.0
         done = min((step - self.start) // self.every, self.times)
@@ -103,7 +104,7 @@ class Gradual:
 
 @dataclass
 class RewardAware:
-    """Reward-aware pruning (paper 5, Algorithms 1 and 2): prune further when the reward is higher than ever before.
+    """Prune by reward (paper 5, Algorithms 1 and 2): prune further when the reward is higher than ever before.
 
     To be asked at every step, or at least whenever the reward is measured anew. One object a run: it remembers the
     highest reward and how often it has pruned. Algorithm 1 leaves open what the reward is; that is the caller's
@@ -146,7 +147,7 @@ class RewardAware:
         self.highest = self.initial_reward
 
     def target(self, step: int, reward: float | None = None) -> float:
-        """Share of weights to have removed at this step.
+        """Return the share of weights to have removed at this step.
 
         Args:
             reward: the newest there is, R_new; -inf before there is one.
@@ -168,11 +169,11 @@ class RewardAware:
 
     @property
     def sparsity(self) -> float:
-        """P_th: the target so far, the same number for the same count whatever the way there."""
+        """Return P_th: the target so far, the same number for the same count whatever the way there."""
         return min(round(self.times * self.increase, 12), self.limit)
 
     def state_dict(self) -> dict:
-        """What it remembers."""
+        """Say what it remembers."""
         return {"highest": self.highest, "newest": self.newest, "times": self.times}
 
     def load_state_dict(self, content: dict) -> None:

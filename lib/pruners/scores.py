@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
 
 import torch
 from torch import Tensor, nn
 
 from lib.base import BadInput
-from lib.pruners.layers import Prunable, Scores, prunable, stacked_runs
-from lib.pruners.masks import original, spread
+from lib.pruners.gradients import tracked, twice_differentiable
+from lib.pruners.layers import Prunable, Scores, Select, leave_out, prunable, stacked_runs
+from lib.pruners.masks import spread
 
 Loss = Callable[[nn.Module], Tensor]
 
 
-def magnitude(model: nn.Module) -> Scores:
-    """|w|: small weights go first (paper 2, section 4.1; paper 5, Algorithm 2)."""
-    layers = {layer.name: layer for layer in prunable(model)}
+def magnitude(model: nn.Module, select: Select = None) -> Scores:
+    """Score by |w|: small weights go first (paper 2, section 4.1; paper 5, Algorithm 2)."""
+    layers = {layer.name: layer for layer in prunable(model, select)}
     return Scores({name: layer.weight.abs() for name, layer in layers.items()}, layers)
 
 
-def random(model: nn.Module, seed: int | Sequence[int]) -> Scores:
+def random(model: nn.Module, seed: int | Sequence[int], select: Select = None) -> Scores:
     """Uniform random scores: the control every other score has to beat. The same on every device.
 
     Args:
         seed: of a stack one a run; a run's scores are those of a single network with its seed.
+        select: as `layers.prunable`.
     """
-    layers = {layer.name: layer for layer in prunable(model)}
+    layers = {layer.name: layer for layer in prunable(model, select)}
     runs = stacked_runs(layers.values())
     draws = [torch.Generator().manual_seed(one) for one in _seeds(seed, runs)]
     tensors = {}
@@ -40,7 +41,7 @@ def random(model: nn.Module, seed: int | Sequence[int]) -> Scores:
 
 
 def shuffled(scores: Scores, seed: int | Sequence[int]) -> Scores:
-    """The same scores in another order within each layer: a control that keeps each layer's share and nothing else.
+    """Put the scores in another order within each layer: a control that keeps each layer's share and nothing else.
 
     Frankle et al. (2021, "Pruning neural networks at initialization: why are we missing the mark?") found that image
     networks lose nothing when SNIP's mask is shuffled within each layer, so that its choice of single weights is idle.
@@ -59,9 +60,11 @@ def shuffled(scores: Scores, seed: int | Sequence[int]) -> Scores:
     return Scores(tensors, scores.layers)
 
 
-def snip_shuffled(model: nn.Module, loss: Loss | Sequence[Loss], seed: int | Sequence[int]) -> Scores:
-    """SNIP's scores in another order within each layer, see `snip` and `shuffled`."""
-    return shuffled(snip(model, loss), seed)
+def snip_shuffled(
+    model: nn.Module, loss: Loss | Sequence[Loss], seed: int | Sequence[int], select: Select = None
+) -> Scores:
+    """Put SNIP's scores in another order within each layer, see `snip` and `shuffled`."""
+    return shuffled(snip(model, loss, select), seed)
 
 
 def _seeds(seed: int | Sequence[int], runs: int | None) -> list[int]:
@@ -75,73 +78,68 @@ def _seeds(seed: int | Sequence[int], runs: int | None) -> list[int]:
     return seeds
 
 
-def snip(model: nn.Module, loss: Loss | Sequence[Loss]) -> Scores:
-    """|w dL/dw|: how much the loss changes, to first order, when a weight is switched off (paper 1, equation 1).
+def snip(model: nn.Module, loss: Loss | Sequence[Loss], select: Select = None) -> Scores:
+    """Score by |w dL/dw|: how much the loss changes, to first order, when a weight goes (paper 1, equation 1).
 
     Paper 2, section 4.1, calls the same idea "instantaneous gradients". The model is not changed. Its mode (training
-    or evaluation) is the caller's choice: in training mode batch norms update their running statistics.
+    or evaluation) is the caller's choice: in training mode batch norms update their running statistics. Weights that
+    are frozen are scored as if they were not. A layer on which the loss does not depend is left out, with a warning.
 
     Args:
         model: what is scored; a loss may use other networks too, which are then held as they are.
         loss: called with the model, returns a scalar; of a stack the sum of its runs' losses, which gives each run
             its own gradients. Of several losses, such as one a batch, the mean counts. What it makes of inputs must
             be differentiable; frozen layers are scored too, and so is a model under `torch.no_grad`.
+        select: as `layers.prunable`; a layer that is named and on which the loss does not depend is refused.
 
     Raises:
-        BadInput: no loss, one that is no real scalar, or one that does not depend on a layer.
+        BadInput: no loss, one that is no real scalar, or one that does not depend on any layer.
     """
-    layers = prunable(model)
-    with _differentiable(layers):
-        gradients = _gradients(model, layers, loss)
-    return _scores(layers, [product.abs() for product in _products(layers, gradients)])
+    layers = prunable(model, select)
+    with tracked(layers) as trained:
+        layers, gradients = _gradients(model, layers, trained, loss, select)
+        products = _products(layers, trained, gradients)
+    return _scores(layers, [product.abs() for product in products])
 
 
-def grasp(model: nn.Module, loss: Loss | Sequence[Loss]) -> Scores:
+def grasp(model: nn.Module, loss: Loss | Sequence[Loss], select: Select = None) -> Scores:
     """w * Hg: half of how much the squared gradient norm falls, to first order, when a weight is switched off.
 
     This is the gradient signal preservation of paper 1, equations 2 to 4, and of Wang et al. 2020 at temperature 1.
     Equation 4 scores a weight by -w * Hg, how much its removal raises the norm, and removes the highest. Scores here
     are high for what is to be kept, so the sign is turned: the score is w * Hg and may be negative. Gradient g and
-    Hessian H are taken over the prunable weights alone, as in the authors' code.
+    Hessian H are taken over the prunable weights alone, as in the authors' code; over those that are selected.
+
+    Fused kernels have no second derivative: attention is computed by torch's mathematical kernel here, which a warning
+    (`Slower`) says, and recurrent layers without oneDNN's and cuDNN's.
 
     Args:
-        model, loss: as in `snip`; the loss must be twice differentiable.
+        model, loss, select: as in `snip`; the loss must be twice differentiable.
     """
-    layers = prunable(model)
-    with _differentiable(layers):
-        gradients = _gradients(model, layers, loss, create_graph=True)
+    layers = prunable(model, select)
+    with tracked(layers) as trained, twice_differentiable(layers):
+        layers, gradients = _gradients(model, layers, trained, loss, select, create_graph=True)
         along = sum((gradient.detach() * gradient).sum() for gradient in gradients)
         if not along.requires_grad:
             raise BadInput("the loss is linear in the weights, so its Hessian is zero and GraSP has nothing to go by")
-        products = torch.autograd.grad(along, [original(layer) for layer in layers], materialize_grads=True)
-    return _scores(layers, _products(layers, products))
-
-
-@contextmanager
-def _differentiable(layers: Sequence[Prunable]) -> Iterator[None]:
-    """Inside, a loss can be differentiated by each layer's weight, whether it is frozen or gradients are off."""
-    weights = [original(layer) for layer in layers]
-    if made := [layer.name for layer, weight in zip(layers, weights, strict=True) if weight.is_inference()]:
-        raise BadInput(f"{made[0]} was made under torch.inference_mode, which allows no gradient: make it outside")
-    before = [weight.requires_grad for weight in weights]
-    try:
-        with torch.inference_mode(False), torch.enable_grad():
-            for weight in weights:
-                weight.requires_grad_(True)
-            yield
-    finally:
-        for weight, required in zip(weights, before, strict=True):
-            weight.requires_grad_(required)
+        products = torch.autograd.grad(along, [trained[layer.name] for layer in layers], materialize_grads=True)
+        products = _products(layers, trained, products)
+    return _scores(layers, products)
 
 
 def _gradients(
-    model: nn.Module, layers: Sequence[Prunable], loss: Loss | Sequence[Loss], create_graph: bool = False
-) -> tuple[Tensor, ...]:
-    """Of the mean of the losses, by each layer's weight."""
+    model: nn.Module,
+    layers: Sequence[Prunable],
+    trained: Mapping[str, Tensor],
+    loss: Loss | Sequence[Loss],
+    select: Select,
+    create_graph: bool = False,
+) -> tuple[list[Prunable], tuple[Tensor, ...]]:
+    """The layers that the mean of the losses depends on, and its gradient by what is trained of each."""
     losses = [loss] if callable(loss) else list(loss)
     if not losses:
         raise BadInput("no losses: at least one is needed")
-    weights = [original(layer) for layer in layers]
+    weights = [trained[layer.name] for layer in layers]
     found = []
     for one in losses:  # one graph after the other: together they would fill the memory
         value = one(model)
@@ -153,17 +151,29 @@ def _gradients(
             )
         if not value.requires_grad:
             raise BadInput(f"the loss does not depend on {layers[0].name}, nor on any other layer that is scored")
-        gradients = torch.autograd.grad(value / len(losses), weights, create_graph=create_graph, allow_unused=True)
-        for layer, gradient in zip(layers, gradients, strict=True):
-            if gradient is None:
-                raise BadInput(f"the loss does not depend on {layer.name}: score only the networks that it trains")
-        found.append(gradients)
-    return tuple(sum(each) for each in zip(*found, strict=True))
+        found.append(torch.autograd.grad(value / len(losses), weights, create_graph=create_graph, allow_unused=True))
+    kept, gradients = [], []
+    asked = [select] if isinstance(select, str) else list(select) if isinstance(select, (list, tuple, set)) else []
+    for layer, each in zip(layers, zip(*found, strict=True), strict=True):
+        if any(gradient is not None for gradient in each):
+            kept.append(layer)
+            gradients.append(sum(gradient for gradient in each if gradient is not None))
+        elif layer.name in asked or layer.network:
+            raise BadInput(f"the loss does not depend on {layer.name}: score only the networks that it trains")
+        else:
+            leave_out(layer.name, "the loss does not depend on it")
+    if not kept:
+        raise BadInput(f"the loss does not depend on {layers[0].name}, nor on any other layer that is scored")
+    return kept, tuple(gradients)
 
 
-def _products(layers: Sequence[Prunable], trained: Sequence[Tensor]) -> list[Tensor]:
-    """Each weight times what was computed for the parameter behind it: its own, or the coefficient it shares."""
-    return [layer.weight * spread(layer, values) for layer, values in zip(layers, trained, strict=True)]
+def _products(layers: Sequence[Prunable], trained: Mapping[str, Tensor], computed: Sequence[Tensor]) -> list[Tensor]:
+    """Each weight times what was computed for what is trained: its own number, or the coefficient it shares."""
+    products = []
+    for layer, values in zip(layers, computed, strict=True):
+        own = isinstance(trained[layer.name], nn.Parameter)  # and not zeros that are added to the weight itself
+        products.append(layer.weight * (spread(layer, values) if own else values))
+    return products
 
 
 def _scores(layers: Sequence[Prunable], tensors: Sequence[Tensor]) -> Scores:

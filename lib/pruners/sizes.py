@@ -10,16 +10,18 @@ from torch import nn
 
 from lib.kernels import storage
 from lib.kernels.two_four import has_pattern
-from lib.pruners.layers import as_matrix, positions, prunable
+from lib.pruners.layers import prunable
+from lib.pruners.uses import positions
 
 
 def parameters(model: nn.Module) -> int:
-    """How many numbers of a network are trained."""
+    """Count how many numbers of a network are trained."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 def flops(model: nn.Module, shape: Sequence[int]) -> int:
-    """Multiplications and additions of one example's matrix products, counting only weights that are not zero.
+    """Count the multiplications and additions of one example's matrix products, counting only weights that are not
+    zero.
 
     Each kept weight of a Linear is used once and of a Conv2d at every output position; each use is a multiplication
     and an addition. Biases, norms and activations are left out. A dense network counts all its weights, so one
@@ -33,7 +35,7 @@ def flops(model: nn.Module, shape: Sequence[int]) -> int:
 
 
 def sizes(model: nn.Module, shape: Sequence[int], value_bits: int = 16) -> dict[str, int]:
-    """Parameters, bytes in each format, and FLOPs of a network.
+    """Count parameters, bytes in each format, and FLOPs of a network.
 
     Biases and norms are stored as they are in every format. In the 2:4 format only layers that have the pattern are
     compressed; the others stay dense.
@@ -46,23 +48,23 @@ def sizes(model: nn.Module, shape: Sequence[int], value_bits: int = 16) -> dict[
         parameters (all trained numbers), weights (those that can be pruned), kept (weights that are not zero),
         bytes_dense, bytes_csr, bytes_bitmap, bytes_two_four, flops_dense (of the same network without zeros), flops.
     """
-    layers = {layer.name: as_matrix(layer.weight.detach()) for layer in prunable(model)}
-    kept = {name: int((matrix != 0).sum()) for name, matrix in layers.items()}
+    layers = {layer.name: layer.matrix() for layer in prunable(model)}
+    nonzeros = {name: int((matrix != 0).sum()) for name, matrix in layers.items()}
     weights, trained = sum(matrix.numel() for matrix in layers.values()), parameters(model)
-    found = {"parameters": trained, "weights": weights, "kept": sum(kept.values())}
+    found = {"parameters": trained, "weights": weights, "kept": sum(nonzeros.values())}
     for form in ("dense", "csr", "bitmap", "two_four"):
         bits = (trained - weights) * value_bits
         for name, matrix in layers.items():
             own = "dense" if form == "two_four" and not has_pattern(matrix) else form
-            bits += storage.bits(own, *matrix.shape, kept[name], value_bits)
+            bits += storage.bits(own, *matrix.shape, nonzeros[name], value_bits)
         found[f"bytes_{form}"] = math.ceil(bits / 8)
     uses = positions(model, shape)
     found["flops_dense"] = sum(2 * matrix.numel() * uses.get(name, 0) for name, matrix in layers.items())
-    return found | {"flops": sum(2 * count * uses.get(name, 0) for name, count in kept.items())}
+    return found | {"flops": sum(2 * count * uses.get(name, 0) for name, count in nonzeros.items())}
 
 
 def operations_per_byte(model: nn.Module, shape: Sequence[int], batch: int, value_bits: int = 16) -> float:
-    """Operations of a network's matrix products over the bytes they move (paper 5, figure 1).
+    """Divide the operations of a network's matrix products by the bytes they move (paper 5, figure 1).
 
     Each layer reads its weights and its inputs once and writes its outputs once; nothing stays on the chip from one
     layer to the next. Biases, norms and activations are left out.

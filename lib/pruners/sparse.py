@@ -2,40 +2,59 @@
 
 from __future__ import annotations
 
-import copy
-
-import torch
 from torch import nn
 
 from lib.base import BadInput
-from lib.kernels.sparse_linear import SparseLinear
-from lib.pruners.layers import prunable
+from lib.kernels.sparse_linear import FLOATS, SparseLinear
+from lib.pruners.behind import behind
+from lib.pruners.inputs import duplicate
+from lib.pruners.layers import Select, leave_out, prunable
 from lib.pruners.masks import attached, numbers
 
 
-def sparse(model: nn.Module) -> nn.Module:
-    """A copy of a pruned model in which each `nn.Linear` holds only the weights that are left.
+def sparse(model: nn.Module, select: Select = None) -> nn.Module:
+    """Make a copy of a pruned model in which each `nn.Linear` holds only the weights that are left.
 
     Left is what its mask keeps, or without a mask what is not zero. The copy computes the same function, and trains as
-    the model with its masks does.
+    the model with its masks does. The `weight` of such a layer can still be read, by attention for example, which
+    multiplies by it as by a dense one. Layers of other kinds stay as they are, masks on them too. A Linear that cannot
+    be made sparse, because nothing of it is left or because it shares its weight with another layer, stays as it is
+    with a warning that names it.
+
+    Args:
+        select: as `layers.prunable`.
 
     Raises:
-        BadInput: a model without an `nn.Linear`, with two that share a weight, or with one that has no weight left.
+        BadInput: no `nn.Linear` of the model can be made sparse; with the reason, if it is one.
     """
-    numbers(prunable(model))  # refuses shared weights, and such without values
-    masks, made, new = attached(model), {}, copy.deepcopy(model)
-    found = [(name, old) for name, old in model.named_modules(remove_duplicate=False) if isinstance(old, nn.Linear)]
-    if not found:
+    new = duplicate(model)
+    numbers(prunable(new, select))  # refuses what has no values
+    layers = [layer for layer in prunable(new, select) if isinstance(layer.module, nn.Linear)]
+    if not layers:
         raise BadInput("sparse needs a model with an nn.Linear; a stack's run becomes one by `models.mlp.plain`")
-    for name, old in found:
-        if old not in made:  # one layer may be used at several places
-            path = f"{name}.weight" if name else "weight"
-            try:
-                with torch.enable_grad():  # or a masked weight would look frozen
-                    made[old] = SparseLinear(old.weight, old.bias, masks.get(path))
-            except BadInput as error:
-                raise BadInput(f"layer {name or 'of the model'}: {error}") from error
-        if not name:
-            return made[old]
-        new.set_submodule(name, made[old])
-    return new
+    masks = attached(new)
+    made: dict[int, SparseLinear] = {}
+    whys = {}
+    for layer in layers:
+        mask, weight = masks.get(layer.name), layer.weight
+        found = f"its weight is {list(weight.shape)} of {weight.dtype}"
+        if layer.tied:
+            whys[layer.name] = "it shares its weight with another layer"
+        elif weight.dtype not in FLOATS:
+            whys[layer.name] = f"CSR has products of float32 and float64, {found}"
+        elif not bool((weight != 0 if mask is None else mask).any()):
+            whys[layer.name] = f"{found}, nothing of it is left"
+        else:
+            made[id(layer.module)] = one = SparseLinear(weight, layer.module.bias, mask)
+            one.values.requires_grad_(any(p.requires_grad for p in behind(layer.module)[layer.attribute]))
+            one.train(layer.module.training)
+    if not made:
+        name, why = next(iter(whys.items()))
+        raise BadInput(f"layer {name.removesuffix('.weight') if '.' in name else 'of the model'}: {why}")
+    for name, why in whys.items():
+        leave_out(name, why)
+    for parent in list(new.modules()):
+        for name, child in list(parent._modules.items()):  # one layer may be used at several places
+            if id(child) in made:
+                parent._modules[name] = made[id(child)]
+    return made.get(id(new), new)

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from lib.base import BadInput
-from lib.pruners.layers import as_matrix, eligible, from_matrix, prunable
+from lib.pruners.layers import eligible, layout, prunable
 from lib.pruners.patterns import check
 
 CHUNK = 4096  # blocks of 4 x 4 whose 90 sums are held at a time: 1.5 MB, which stays in the cache of a core
@@ -36,7 +36,7 @@ CHUNK = 4096  # blocks of 4 x 4 whose 90 sums are held at a time: 1.5 MB, which 
 def transposable(scores: Mapping[str, Tensor], n: int = 2, m: int = 4) -> dict[str, Tensor]:
     """Keep n of every m along the rows and along the columns, so that the scores kept add up to the most there is.
 
-    Rows and columns are those of the layer's matrix product (`as_matrix`): outputs and inputs of a Linear; of a
+    Rows and columns are those of the layer's matrix product (`kinds.Layout`): outputs and inputs of a Linear; of a
     Conv2d outputs, and input channels at each kernel position in turn. Where m divides the input channels, the mask
     is also N:M along the outputs at each kernel position, which is what the gradient of the inputs sums over.
 
@@ -55,22 +55,23 @@ def transposable(scores: Mapping[str, Tensor], n: int = 2, m: int = 4) -> dict[s
     check(scores)
     masks = {}
     for name, score in scores.items():
-        matrix = as_matrix(score)
+        matrix = layout(scores, name).matrix(score)
         _refuse_uneven(name, matrix, n, m)
         blocks = to_blocks(matrix, m)
-        kept = best_two_four(blocks) if (n, m) == (2, 4) else assignment(blocks, n)[0]
-        masks[name] = from_matrix(from_blocks(kept, matrix.shape), score.shape).contiguous()
+        mask = best_two_four(blocks) if (n, m) == (2, 4) else assignment(blocks, n)[0]
+        masks[name] = layout(scores, name).tensor(from_blocks(mask, matrix.shape), score.shape).contiguous()
     return masks
 
 
 def eligible_both_ways(model: nn.Module, m: int = 4) -> list[str]:
-    """Names of the weights that the 2:4 workflow prunes (`eligible`) and whose rows m divides as well."""
-    rows = {layer.name: len(layer.weight) for layer in prunable(model)}
-    return [name for name in eligible(model) if rows[name] % m == 0]
+    """Name the the weights that the 2:4 workflow prunes (`eligible`) and whose rows m divides as well."""
+    rows = {layer.name: len(layer.matrix()) for layer in prunable(model, eligible(model))}
+    return [name for name, count in rows.items() if count % m == 0]
 
 
 def gaps(scores: Mapping[str, Tensor], masks: Mapping[str, Tensor], n: int = 2, m: int = 4) -> dict[str, Tensor]:
-    """How much more than a mask's a block's scores could add up to at most, {name: float64 [blocks]}; 0 = optimal.
+    """Compute how much more than a mask's a block's scores could add up to at most, {name: float64 [blocks]}; 0 =
+    optimal.
 
     The upper bound is the dual value at the prices that `assignment` finds, and bounds every mask that keeps exactly
     n both ways, wherever it comes from. It is computed from the prices alone, so that a wrong price makes a gap larger
@@ -84,30 +85,30 @@ def gaps(scores: Mapping[str, Tensor], masks: Mapping[str, Tensor], n: int = 2, 
     for name, score in scores.items():
         if name not in masks or masks[name].shape != score.shape:
             raise BadInput(f"{name}: expected a mask of the scores' shape {tuple(score.shape)}")
-        matrix = as_matrix(score)
+        matrix = layout(scores, name).matrix(score)
         _refuse_uneven(name, matrix, n, m)
-        blocks, kept = to_blocks(matrix, m).double().cpu(), to_blocks(as_matrix(masks[name]), m).cpu()
+        blocks, mask = to_blocks(matrix, m).double().cpu(), to_blocks(layout(scores, name).matrix(masks[name]), m).cpu()
         _, rows, columns = assignment(blocks, n)
-        found[name] = dual(blocks, n, rows, columns) - (blocks * kept).sum((1, 2))
+        found[name] = dual(blocks, n, rows, columns) - (blocks * mask).sum((1, 2))
     return found
 
 
 def dual(blocks: Tensor, n: int, rows: Tensor, columns: Tensor) -> Tensor:
-    """The dual value of each block [blocks] for any prices of its rows and columns [blocks, m]: an upper bound."""
+    """Find the dual value of each block [blocks] for any prices of its rows and columns [blocks, m]: an upper bound."""
     excess = blocks - rows[:, :, None] - columns[:, None, :]
     return n * (rows.sum(1) + columns.sum(1)) + excess.clamp(min=0).sum((1, 2))
 
 
 @cache
 def patterns() -> Tensor:
-    """The 90 ways to keep two in each row and each column of a 4 x 4 block, bool [90, 4, 4]."""
+    """List the 90 ways to keep two in each row and each column of a 4 x 4 block, bool [90, 4, 4]."""
     pairs = [[place in pair for place in range(4)] for pair in combinations(range(4), 2)]
     every = torch.tensor(list(product(pairs, repeat=4)))  # two in each row
     return every[(every.sum(1) == 2).all(1)]
 
 
 def best_two_four(blocks: Tensor) -> Tensor:
-    """Of the 90 patterns the one that keeps most of each block, bool [blocks, 4, 4]; of equal ones the first.
+    """Find of the 90 patterns the one that keeps most of each block, bool [blocks, 4, 4]; of equal ones the first.
 
     One product gives the sums of all patterns. It is taken of a few thousand blocks at a time.
     """
@@ -119,7 +120,7 @@ def best_two_four(blocks: Tensor) -> Tensor:
 
 
 def assignment(blocks: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The best mask of each block [blocks, m, m], and the prices of rows and columns that prove it, on the CPU.
+    """Find the best mask of each block [blocks, m, m], and the prices of rows and columns that prove it, on the CPU.
 
     Each row begins with its n highest scores, which is optimal as long as columns are free. Columns that are taken
     too often then hand over to those taken too rarely, one unit at a time, along the path that loses least: shortest
@@ -132,22 +133,22 @@ def assignment(blocks: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
     kind = blocks.dtype if blocks.dtype in (torch.float32, torch.float64) else torch.float64
     scores = blocks.detach().cpu().to(kind).contiguous().numpy()
     count, m = scores.shape[:2]
-    kept = np.zeros((count, m, m), dtype=np.bool_)
+    mask = np.zeros((count, m, m), dtype=np.bool_)
     rows, columns = np.zeros((count, m)), np.zeros((count, m))
     from lib.kernels.assignment import assign  # numba takes a second to load, and 2:4 does without
 
-    assign(scores, n, kept, rows, columns)
-    return torch.from_numpy(kept).to(blocks.device), torch.from_numpy(rows), torch.from_numpy(columns)
+    assign(scores, n, mask, rows, columns)
+    return torch.from_numpy(mask).to(blocks.device), torch.from_numpy(rows), torch.from_numpy(columns)
 
 
 def to_blocks(matrix: Tensor, m: int) -> Tensor:
-    """The blocks of a matrix [R, C], row of blocks after row of blocks: [R/m * C/m, m, m]."""
+    """Cut out the blocks of a matrix [R, C], row of blocks after row of blocks: [R/m * C/m, m, m]."""
     rows, columns = matrix.shape
     return matrix.reshape(rows // m, m, columns // m, m).transpose(1, 2).reshape(-1, m, m)
 
 
 def from_blocks(blocks: Tensor, shape: tuple[int, int]) -> Tensor:
-    """The inverse of `to_blocks` for a matrix of the given shape."""
+    """Invert `to_blocks` for a matrix of the given shape."""
     (rows, columns), m = shape, blocks.shape[-1]
     return blocks.reshape(rows // m, columns // m, m, m).transpose(1, 2).reshape(rows, columns)
 

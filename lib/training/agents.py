@@ -30,7 +30,7 @@ Policy = Callable[[np.ndarray], np.ndarray]
 
 
 class AgentSettings(Protocol):
-    """What the settings of every agent have; `normalise` is for who prunes and trains it, see `normalised`."""
+    """Hold what the settings of every agent have; `normalise` is for who prunes and trains it, see `normalised`."""
 
     batch: int
     learning_rate: float
@@ -51,7 +51,7 @@ def check(settings: AgentSettings) -> None:
 
 
 class Transitions(NamedTuple):
-    """(s, a, r, s') as tensors: all data [n, width], or a batch of each run [run, batch, width].
+    """Hold (s, a, r, s') as tensors: all data [n, width], or a batch of each run [run, batch, width].
 
     `terminals` is 1.0 where no return follows; after a timeout, which cuts an episode short, it is 0.0.
     """
@@ -64,35 +64,35 @@ class Transitions(NamedTuple):
 
     @classmethod
     def of(cls, bundle: Bundle, device: str = "cpu") -> Transitions:
-        """From a `lib.data.offline_rl` bundle, as float32."""
+        """Make them from a `lib.data.offline_rl` bundle, as float32."""
         arrays = (np.asarray(getattr(bundle, name), np.float32) for name in cls._fields)
         return cls(*(torch.from_numpy(array.reshape(len(array), -1).copy()).to(device) for array in arrays))
 
     def batch(self, places: Tensor) -> Transitions:
-        """The transitions at these places, [run, batch]."""
+        """Return the transitions at these places, [run, batch]."""
         return Transitions(*(column[places] for column in self))
 
 
 class Scale(NamedTuple):
-    """Brings observations to mean 0 and standard deviation 1 over the data."""
+    """Bring observations to mean 0 and standard deviation 1 over the data."""
 
     mean: Tensor
     std: Tensor
 
     @classmethod
     def of(cls, observations: Tensor) -> Scale:
-        """Of all the observations there are, [n, width]."""
+        """Measure it on all the observations there are, [n, width]."""
         return cls(observations.mean(0), observations.std(0, correction=0) + 1e-3)  # some never change
 
     def __call__(self, observations: Tensor) -> Tensor:
         return (observations - self.mean) / self.std
 
     def data(self, data: Transitions) -> Transitions:
-        """The same transitions with scaled observations."""
+        """Scale the observations of transitions."""
         return data._replace(observations=self(data.observations), next_observations=self(data.next_observations))
 
     def policy(self, policy: Policy) -> Policy:
-        """What has learned from scaled observations, asked with observations as they are."""
+        """Let what has learned from scaled observations be asked with observations as they are."""
         return lambda seen: policy(self(torch.from_numpy(seen).to(self.mean.device)).cpu().numpy())
 
 
@@ -110,7 +110,7 @@ def normalised(data: Transitions, settings: AgentSettings) -> tuple[Transitions,
 
 
 class Draws:
-    """Random numbers for a stack, drawn once a seed: runs of the same seed get the same ones."""
+    """Draw random numbers for a stack, drawn once a seed: runs of the same seed get the same ones."""
 
     def __init__(self, seeds: Sequence[int], device: torch.device | str = "cpu"):
         distinct = sorted(set(seeds))
@@ -124,14 +124,14 @@ class Draws:
         return self
 
     def integers(self, high: int, *shape: int) -> Tensor:
-        """Below `high`, [run, *shape]."""
+        """Draw integers below `high`, [run, *shape]."""
         return self._stack(
             torch.randint(high, shape, generator=generator, device=generator.device)
             for generator in self.generators.values()
         )
 
     def normals(self, *shape: int, like: Tensor) -> Tensor:
-        """Standard normal, [run, *shape], of the dtype of `like`; drawn in float32 whatever that is."""
+        """Draw standard normal numbers, [run, *shape], of the dtype of `like`; drawn in float32 whatever that is."""
         return self._stack(
             torch.randn(shape, generator=generator, device=generator.device) for generator in self.generators.values()
         ).to(like.dtype)
@@ -141,7 +141,7 @@ class Draws:
 
 
 class Objective(NamedTuple):
-    """One of an agent's losses.
+    """Describe one of an agent's losses.
 
     Attributes:
         loss: of a batch and its noise, [run].
@@ -155,7 +155,7 @@ class Objective(NamedTuple):
 
 
 class Agent(ABC):
-    """What all agents have in common: objectives that are lowered in turn, one Adam each.
+    """Hold what all agents have in common: objectives that are lowered in turn, one Adam each.
 
     Args:
         networks: of all runs, by name.
@@ -177,7 +177,7 @@ class Agent(ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where the networks are."""
+        """Say where the networks are."""
         return next(self.networks.parameters()).device
 
     def start(self) -> None:
@@ -189,7 +189,7 @@ class Agent(ABC):
         }
 
     def attached(self) -> dict[str, Tensor]:
-        """The masks of the weights that were pruned, {parameter name in `networks`: bool tensor}."""
+        """Return the masks of the weights that were pruned, {parameter name in `networks`: bool tensor}."""
         layers = prunable(self.networks)
         return {layer.name: self.masks[layer.module.weight] for layer in layers if layer.module.weight in self.masks}
 
@@ -212,11 +212,11 @@ class Agent(ABC):
 
     @abstractmethod
     def noise_shapes(self, batch: int) -> list[tuple[int, ...]]:
-        """Shapes, for each run, of the normal numbers that the losses of a batch of this size need."""
+        """Return the shapes, for each run, of the normal numbers that the losses of a batch of this size need."""
 
     @abstractmethod
     def policy(self, step: int) -> Policy:
-        """How the agent as it is now acts: observations [run, n, s] -> actions [run, n, a], float32 arrays.
+        """Say how the agent as it is now acts: observations [run, n, s] -> actions [run, n, a], float32 arrays.
 
         Further training does not change the policy.
 
@@ -225,7 +225,7 @@ class Agent(ABC):
         """
 
     def update(self, batch: Transitions, noise: list[Tensor]) -> dict[str, Tensor]:
-        """One step of each objective, in their order; the losses before it, {objective: [run]}."""
+        """Take one step of each objective, in their order; return the losses before it, {objective: [run]}."""
         losses = {}
         for name, objective in self.objectives.items():
             optimizer = self.optimizers[name]
@@ -239,7 +239,7 @@ class Agent(ABC):
         return losses
 
     def acting(self, choose: Callable[[Tensor], Tensor]) -> Policy:
-        """A policy of arrays from one of tensors."""
+        """Make a policy of arrays from one of tensors."""
 
         def act(observations: np.ndarray) -> np.ndarray:
             rows = observations.shape[1]
@@ -251,19 +251,19 @@ class Agent(ABC):
         return act
 
     def snapshot(self) -> nn.ModuleDict:
-        """A copy of the networks to act with."""
+        """Copy the networks to act with."""
         return copy.deepcopy(self.networks).requires_grad_(False)
 
     @property
     def modules(self) -> nn.ModuleDict:
-        """All that has weights: the networks, and targets in subclasses."""
+        """Return all that has weights: the networks, and targets in subclasses."""
         return nn.ModuleDict({"networks": self.networks})
 
 
 def draw_batch(
     agent: Agent, data: Transitions, draws: Draws, size: int, *stream: int
 ) -> tuple[Transitions, list[Tensor]]:
-    """A batch for each run, with replacement, and the noise that the agent's losses need."""
+    """Draw a batch for each run, with replacement, and the noise that the agent's losses need."""
     draws.restart(*stream)
     batch = data.batch(draws.integers(len(data.rewards), size))
     return batch, [draws.normals(*shape, like=batch.rewards) for shape in agent.noise_shapes(size)]

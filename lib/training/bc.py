@@ -16,7 +16,7 @@ from lib.training.supervised import seed_of
 
 @dataclass(frozen=True)
 class BCSettings:
-    """Settings of `BC`; the defaults are those of BCQ's VAE, because paper 1 gives both the same architecture.
+    """Hold the settings of `BC`; the defaults are those of BCQ's VAE, because paper 1 gives both the same architecture.
 
     Attributes:
         hidden: neurons of the hidden layers of encoder and decoder.
@@ -44,7 +44,7 @@ class BCSettings:
 
 
 class BC(Agent):
-    """Behaviour cloning as in the code paper 1 cites (Kumar et al. 2019): a VAE's decoder, acting alone.
+    """Clone behaviour as in the code paper 1 cites (Kumar et al. 2019): a VAE's decoder, acting alone.
 
     Networks: encoder, decoder.
 
@@ -68,11 +68,11 @@ class BC(Agent):
         super().__init__(nn.ModuleDict({**self.vae}), seeds, settings, objectives)
 
     def noise_shapes(self, batch: int) -> list[tuple[int, ...]]:
-        """The latents' noise [batch, latent]."""
+        """Return the latents' noise [batch, latent]."""
         return [(batch, self.vae.latent)]
 
     def policy(self, step: int) -> Policy:
-        """The decoder, on latents drawn near 0; see `Agent.policy`."""
+        """Return the decoder, on latents drawn near 0; see `Agent.policy`."""
         decoder, limit = self.snapshot()["decoder"], self.settings.latent_limit
         draws = Draws(self.seeds, self.device).restart(ACTING, step)
 
@@ -84,7 +84,7 @@ class BC(Agent):
 
 
 def vae_objective(vae: VAE, ranked: str) -> Objective:
-    """A VAE's loss; its noise is the first of the noises. The VAE's keys make encoder and decoder two networks."""
+    """Make a VAE's loss; its noise is the first of the noises. The VAE's keys make encoder and decoder two networks."""
 
     def loss(batch: Transitions, noise: list[Tensor]) -> Tensor:
         return vae.loss(batch.observations, batch.actions, noise[0])
@@ -94,7 +94,7 @@ def vae_objective(vae: VAE, ranked: str) -> Objective:
 
 @dataclass(frozen=True)
 class PlainBCSettings:
-    """Settings of `PlainBC`; the defaults are those of CORL (Tarasov et al. 2022).
+    """Hold the settings of `PlainBC`; the defaults are those of CORL (Tarasov et al. 2022).
 
     Attributes:
         hidden: neurons of the hidden layers.
@@ -115,7 +115,7 @@ class PlainBCSettings:
 
 
 class PlainBC(Agent):
-    """Behaviour cloning as most libraries have it: a network from observations to actions, squared error.
+    """Clone behaviour as most libraries do: a network from observations to actions, squared error.
 
     Networks: actor.
 
@@ -138,14 +138,14 @@ class PlainBC(Agent):
         super().__init__(networks, seeds, settings, {"actor": Objective(self.loss, networks, networks)})
 
     def noise_shapes(self, batch: int) -> list[tuple[int, ...]]:
-        """None: its loss needs no noise."""
+        """Return no shapes: its loss needs no noise."""
         return []
 
     def loss(self, batch: Transitions, noise: list[Tensor]) -> Tensor:
-        """Mean squared error of the actions, [run]."""
+        """Compute the mean squared error of the actions, [run]."""
         found = self.networks["actor"](batch.observations)
         return (found - batch.actions).square().mean((1, 2))
 
     def policy(self, step: int) -> Policy:
-        """The network itself; see `Agent.policy`."""
+        """Return the network itself; see `Agent.policy`."""
         return self.acting(self.snapshot()["actor"])

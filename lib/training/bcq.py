@@ -19,7 +19,7 @@ from lib.training.supervised import seed_of
 
 @dataclass(frozen=True)
 class BCQSettings:
-    """Settings of BCQ; the defaults are those of the authors' code.
+    """Hold the settings of BCQ; the defaults are those of the authors' code.
 
     Attributes:
         hidden: neurons of the hidden layers of actor and critics.
@@ -70,7 +70,7 @@ class BCQSettings:
 
 
 class BCQ(Agent):
-    """BCQ: choose, among actions that the data would take here, moved a little, the one of the highest value.
+    """Choose, among actions that the data would take here, moved a little, the one of the highest value.
 
     Networks: actor, critic (two networks), encoder, decoder.
 
@@ -105,7 +105,7 @@ class BCQ(Agent):
         super().__init__(networks, seeds, settings, objectives)
 
     def start(self) -> None:
-        """Optimizers, and targets equal to the networks."""
+        """Make optimizers, and targets equal to the networks."""
         if self.settings.twins == "copied":
             first = self.networks["critic"][0]
             second = self.networks["critic"][1] = copy.deepcopy(first)
@@ -117,12 +117,14 @@ class BCQ(Agent):
         super().start()
 
     def noise_shapes(self, batch: int) -> list[tuple[int, ...]]:
-        """Of the VAE's own latents, and those of the actions sampled for the targets and for the actor."""
+        """Return the shapes of the VAE's own latents, and those of the actions sampled for the targets and for the
+        actor.
+        """
         latent = self.vae.latent
         return [(batch, latent), (batch * self.settings.target_samples, latent), (batch, latent)]
 
     def critic_loss(self, batch: Transitions, noise: list[Tensor]) -> Tensor:
-        """Squared error of both critics, [run]; the target is the best of the sampled actions' values."""
+        """Compute the squared error of both critics, [run]; the target is the best of the sampled actions' values."""
         settings = self.settings
         with torch.no_grad():
             following = batch.next_observations.repeat_interleave(settings.target_samples, 1)
@@ -136,21 +138,21 @@ class BCQ(Agent):
         return sum((values - target).square().mean((1, 2)) for values in found)
 
     def actor_loss(self, batch: Transitions, noise: list[Tensor]) -> Tensor:
-        """Minus the first critic's value of a sampled action after the actor has moved it, [run]."""
+        """Compute minus the first critic's value of a sampled action after the actor has moved it, [run]."""
         with torch.no_grad():
             sampled = self._sampled(batch.observations, noise[2])
         moved = self._perturbed(self.networks["actor"], batch.observations, sampled)
         return -self._values(self.networks["critic"][:1], batch.observations, moved)[0].mean((1, 2))
 
     def update(self, batch: Transitions, noise: list[Tensor]) -> dict[str, Tensor]:
-        """As `Agent.update`; then the targets follow."""
+        """Update as `Agent.update` does; then the targets follow."""
         losses = super().update(batch, noise)
         with torch.no_grad():
             torch._foreach_lerp_(*self.pairs, self.settings.tau)
         return losses
 
     def policy(self, step: int) -> Policy:
-        """The best of `acting_samples` moved actions; see `Agent.policy`."""
+        """Return the best of `acting_samples` moved actions; see `Agent.policy`."""
         networks, samples = self.snapshot(), self.settings.acting_samples
         draws = Draws(self.seeds, self.device).restart(ACTING, step)
 
@@ -168,7 +170,7 @@ class BCQ(Agent):
 
     @property
     def modules(self) -> nn.ModuleDict:
-        """The networks and their targets."""
+        """Return the networks and their targets."""
         return nn.ModuleDict({"networks": self.networks, "targets": self.targets})
 
     def _sampled(self, observations: Tensor, noise: Tensor) -> Tensor:

@@ -2,11 +2,12 @@
 
     small = int8.simulated(model, batches)
 
-Every Linear and Conv2d, the first layer included, multiplies int8 codes of its input (one scale for the tensor, entropy
-calibration) by int8 codes of its weight (one scale per output channel, max calibration) and adds them up exactly.
-Everything else stays in floating point: biases, batch norms (which are not folded into the layer before them),
-activations, and other layers with weights, such as nn.LSTM and embeddings (`pruners.layer_rule` names these). A
-recurrent layer written with Linears is quantised like any Linear.
+Every layer that multiplies its input by a weight, adds a bias and does nothing else (`Kind.affine`: Linear,
+convolutions, transposed ones), the first layer included, multiplies int8 codes of its input (one scale for the tensor,
+entropy calibration) by int8 codes of its weight (one scale per output channel, max calibration) and adds them up
+exactly. Everything else stays in floating point: biases, batch norms (which are not folded into the layer before them),
+activations, and products inside other layers, such as nn.LSTM and attention. A layer that takes part in none of the
+batches stays so too, with a warning that names it.
 
 Section 4.4 calibrates after pruning and retraining: hand over the retrained network. Masks may still be attached; their
 zeros become code 0, so the pattern is kept and `kernels.two_four.compress` takes the codes.
@@ -14,7 +15,6 @@ zeros become code 0, so the pattern is kept and `kernels.two_four.compress` take
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,10 @@ from torch import Tensor, nn
 from lib import pruners
 from lib.base import BadInput
 from lib.kernels.int8 import LARGEST, Histogram, quantise, scale_of, threshold, weight_scales
+from lib.pruners import kinds
+from lib.pruners.behind import bake
+from lib.pruners.inputs import Inputs, call, duplicate
+from lib.pruners.layers import Prunable, Select, leave_out
 
 if TYPE_CHECKING:  # the library reads no images
     from lib.training.examples import Examples
@@ -32,42 +36,65 @@ if TYPE_CHECKING:  # the library reads no images
 EXACT = {torch.float32: 2**24, torch.float64: 2**53}  # every integer up to here has its own floating-point number
 
 
-def simulated(model: nn.Module, batches: Iterable[Tensor], method: str = "entropy") -> nn.Module:
-    """The model in int8, calibrated on batches of inputs: `observe`, `threshold`, `quantised` in one step."""
-    histograms = observe(model, batches)
+def simulated(model: nn.Module, batches: Iterable[Inputs], method: str = "entropy", select: Select = None) -> nn.Module:
+    """Simulate the model in int8, calibrated on batches of inputs: `observe`, `threshold`, `quantised` in one step."""
+    histograms = observe(model, batches, select)
     return quantised(model, {name: threshold(histogram, method) for name, histogram in histograms.items()})
 
 
 def inputs(examples: Examples, count: int = 1024, batch: int = 256, seed: int = 0) -> Iterator[Tensor]:
-    """Batches of training inputs to calibrate on, drawn by the seed, not augmented; all when there are fewer."""
+    """Draw batches of training inputs to calibrate on, drawn by the seed, not augmented; all when there are fewer."""
     draw = torch.Generator().manual_seed(seed)
     chosen = torch.randperm(len(examples.train_labels), generator=draw)[:count].to(examples.train_labels.device)
     return (scaled for scaled, _ in examples.train_batches(chosen.split(batch), "none", draw))
 
 
-def observe(model: nn.Module, batches: Iterable[Tensor]) -> dict[str, Histogram]:
-    """What enters each Linear and Conv2d in evaluation mode, {parameter name: histogram}; the model is left alone.
-
-    A layer that runs more than once has one histogram of all its inputs.
+def codable(model: nn.Module, select: Select = None) -> list[Prunable]:
+    """List the layers that int8 codes can stand for; one module a weight.
 
     Raises:
-        BadInput: no batches, an input that is not finite, or a layer that no batch reaches (by name).
+        BadInput: none that is selected can be, with the reason.
     """
-    model = copy.deepcopy(model).eval()
-    histograms = {layer.name: Histogram() for layer in pruners.prunable(model)}
-    for layer in pruners.prunable(model):
+    layers = pruners.prunable(model, select)
+    found = [layer for layer in layers if not layer.tied and kinds.find(layer.module)[0].affine]
+    if not found:
+        inside = type(layers[0].module).__name__
+        raise BadInput(f"int8 has no codes for {layers[0].name}, nor for others: it is inside a {inside}, or shared")
+    return found
+
+
+def observe(model: nn.Module, batches: Iterable[Inputs], select: Select = None) -> dict[str, Histogram]:
+    """Observe what enters each `codable` layer in evaluation mode, {parameter name: histogram}.
+
+    A layer that runs more than once has one histogram of all its inputs. One that no batch reaches, or whose weight
+    another layer multiplies by, is left out with a warning.
+
+    Args:
+        batches: what the model is called with, see `pruners.inputs`.
+        select: as `pruners.prunable`; a layer that is named and that no batch reaches is refused.
+
+    Raises:
+        BadInput: no batches, an input that is not finite, or none but layers that no batch reaches (by name).
+    """
+    model = duplicate(model).eval()
+    layers = codable(model, select)
+    histograms = {layer.name: Histogram() for layer in layers}
+    for layer in layers:
         layer.module.register_forward_pre_hook(_counting(layer.name, histograms[layer.name]))
     count = 0
     with torch.no_grad():
         for batch in batches:
-            model(batch)
+            call(model, batch)
             count += 1
     if not count:
         raise BadInput("no batches to calibrate on: int8 needs at least one")
     missed = [name for name, histogram in histograms.items() if not histogram.counts.any()]
-    if missed:
-        raise BadInput(f"{', '.join(missed)}: never reached by the {count} calibration batches, so without a scale")
-    return histograms
+    asked = [select] if isinstance(select, str) else select if isinstance(select, (list, tuple, set)) else []
+    if refused := [name for name in missed if name in asked or len(missed) == len(histograms)]:
+        raise BadInput(f"{', '.join(refused)}: never reached by the {count} calibration batches, so without a scale")
+    for name in missed:
+        leave_out(name, f"never reached by the {count} calibration batches, it stays in floating point")
+    return {name: histogram for name, histogram in histograms.items() if name not in missed}
 
 
 def _counting(name: str, histogram: Histogram):
@@ -81,18 +108,17 @@ def _counting(name: str, histogram: Histogram):
 
 
 def quantised(model: nn.Module, amax: Mapping[str, float]) -> nn.Module:
-    """A copy of the model, in evaluation mode, whose Linears and Conv2ds are `Int8`.
+    """Make a copy of the model, in evaluation mode, in which the layers that are named are `Int8`.
 
     Args:
-        amax: {parameter name: largest magnitude of the layer's input that is not clipped}, one for every layer.
+        amax: {parameter name: largest magnitude of the layer's input that is not clipped}.
     """
-    model = copy.deepcopy(model).eval()
+    model = duplicate(model).eval()
     pruners.detach(model)
-    layers = pruners.prunable(model)
-    names = [layer.name for layer in layers]
-    if set(amax) != set(names):
-        raise BadInput(f"amax is given for {', '.join(amax) or 'no layer'}; the model has {', '.join(names)}")
-    replaced = {id(layer.module): Int8(layer.module, amax[layer.name]) for layer in layers}
+    layers = {layer.name: layer for layer in codable(model)}
+    if unknown := [name for name in amax if name not in layers] or ([] if amax else ["nothing"]):
+        raise BadInput(f"amax is given for {unknown[0]}; int8 can take {', '.join(layers)}")
+    replaced = {id(layers[name].module): Int8(layers[name].module, value) for name, value in amax.items()}
     for parent in list(model.modules()):
         for name, child in list(parent._modules.items()):  # named_children() names a shared layer only once
             if id(child) in replaced:
@@ -101,7 +127,7 @@ def quantised(model: nn.Module, amax: Mapping[str, float]) -> nn.Module:
 
 
 class Int8(nn.Module):
-    """A Linear or Conv2d on int8 codes, with exact sums.
+    """A layer that multiplies by a weight and adds a bias, on int8 codes, with exact sums.
 
     The codes are multiplied as floating-point numbers, which is exact as long as no sum can pass 2^24 (float32) or 2^53
     (float64); the weight's own codes decide which is needed. On CUDA it is always float64, since float32 convolutions
@@ -113,27 +139,34 @@ class Int8(nn.Module):
         weight_scale, input_scale: steps, [out] or [out, 1, 1] like the output, and one number.
     """
 
-    def __init__(self, layer: nn.Linear | nn.Conv2d, amax: float):
+    def __init__(self, layer: nn.Module, amax: float):
         super().__init__()
-        scales = weight_scales(layer.weight.detach().float())
-        codes = quantise(layer.weight.detach().float(), scales)
-        like_output = (-1,) if isinstance(layer, nn.Linear) else (-1, 1, 1)
+        bake(layer, "weight")
+        kind = kinds.find(layer)[0]
+        layout, shape = kind.weights(layer)["weight"], layer.weight.shape
+        matrix = layout.matrix(layer.weight.detach().float())
+        rows = matrix.reshape(layout.outputs(shape), -1)
+        scales = weight_scales(rows)
+        coded = quantise(rows, scales).reshape(matrix.shape)
+        codes = layout.tensor(coded, shape).contiguous()
+        like_output = (-1,) + (1,) * kind.channels
         self.register_buffer("weight_scale", scales.reshape(like_output))
         self.register_buffer("input_scale", scale_of(torch.tensor(float(amax), device=codes.device)))
         self.register_buffer("bias", None if layer.bias is None else layer.bias.detach().float().reshape(like_output))
-        largest_sum = LARGEST * int(codes.abs().flatten(1).sum(1).max())
+        largest_sum = LARGEST * int(coded.abs().sum(1).max())
         fast = largest_sum <= EXACT[torch.float32] and codes.device.type == "cpu"
         layer.weight = nn.Parameter(codes.to(torch.float32 if fast else torch.float64), requires_grad=False)
-        layer.bias = None
+        # a layer that is not torch's may need one
+        layer.bias = None if type(layer).__module__.startswith("torch.nn") or layer.bias is None else _none(layer)
         self.layer = layer
 
     @property
     def codes(self) -> Tensor:
-        """The weight as int8."""
+        """Return the weight as int8."""
         return self.layer.weight.to(torch.int8)
 
     def forward(self, values: Tensor) -> Tensor:
-        """Float values, quantised on the way in; exact sums of products; float out."""
+        """Quantise float values, sum products exactly, and return floats."""
         with torch.autocast(values.device.type, enabled=False):
             codes = quantise(values.float(), self.input_scale)
             sums = self.layer(codes.to(self.layer.weight.dtype)).float()
@@ -141,9 +174,15 @@ class Int8(nn.Module):
             return (product if self.bias is None else product + self.bias).to(values.dtype)
 
 
+def _none(layer: nn.Module) -> nn.Parameter:
+    """A bias of zeros in the type of the codes."""
+    return nn.Parameter(layer.weight.new_zeros(layer.bias.shape), requires_grad=False)
+
+
 def report(model: nn.Module, histograms: Mapping[str, Histogram], amax: Mapping[str, float]) -> pd.DataFrame:
-    """One row a layer: layer, weight_amax (largest of its channels), input_amax (calibrated), input_max (seen),
-    clipped (share of the observed inputs beyond input_amax)."""
+    """Tabulate one row a layer: layer, weight_amax (largest of its channels), input_amax (calibrated), input_max
+    (seen), clipped (share of the observed inputs beyond input_amax).
+    """
     rows = [
         {
             "layer": layer.name,
@@ -153,5 +192,6 @@ def report(model: nn.Module, histograms: Mapping[str, Histogram], amax: Mapping[
             "clipped": histograms[layer.name].share_above(amax[layer.name]),
         }
         for layer in pruners.prunable(model)
+        if layer.name in amax
     ]
     return pd.DataFrame(rows)

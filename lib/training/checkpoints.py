@@ -33,7 +33,7 @@ def write(content: Any, path: Path) -> None:
 
 
 def read(path: Path) -> Any | None:
-    """What `write` has kept, on the CPU; None where there is no file.
+    """Read what `write` has kept, on the CPU; None where there is no file.
 
     A damaged one is set aside under another name and named on stderr; then too there is nothing to go on from.
     """
@@ -56,12 +56,12 @@ def discard(path: Path, why: str) -> None:
 
 
 class Session:
-    """Keeps a session in a file; without a file nothing is kept.
+    """Keep a session in a file; without a file nothing is kept.
 
     Args:
         state: the file.
         identity: settings, seed and the like, by name: a file of another session is refused.
-        save_seconds: save at most this often; the last epoch always is saved, and so is one at which `advance` raises.
+        save_seconds: save no more often; the last epoch always is saved, and so is one at which `on_progress` raises.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Session:
         self.saved = monotonic()
 
     def load(self) -> list[dict]:
-        """The rows so far; model and optimizer are put back to where they were.
+        """Return the rows so far; model and optimizer are put back to where they were.
 
         Raises:
             BadInput: the file is of a session with other settings.
@@ -94,11 +94,11 @@ class Session:
         self.optimizer.load_state_dict(content["optimizer"])
         return content["rows"]
 
-    def advance(self, rows: list[dict], advance: Callable[[], None], last: bool) -> None:
-        """After an epoch: call `advance`, which may raise to stop, and save when it is time to."""
+    def save_when_due(self, rows: list[dict], on_progress: Callable[[], None], last: bool) -> None:
+        """Call `on_progress` after an epoch, which may raise to stop, and save when it is time to."""
         keep = last or monotonic() - self.saved >= self.save_seconds
         try:
-            advance()
+            on_progress()
         except BaseException:
             keep = True
             raise

@@ -21,7 +21,7 @@ IMAGENET = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
 
 
 class Arrays(Protocol):
-    """What a data set of `lib.data` holds, as far as it is learned from."""
+    """Hold what a data set of `lib.data` holds, as far as it is learned from."""
 
     train_inputs: np.ndarray | Images
     train_labels: np.ndarray
@@ -31,7 +31,7 @@ class Arrays(Protocol):
 
 @dataclass(frozen=True)
 class Examples:
-    """Inputs and labels, and how to scale the inputs.
+    """Hold inputs and labels, and how to scale the inputs.
 
     Attributes:
         train_inputs, test_inputs: [N, ...] as stored (images stay uint8, or files, until a batch is drawn).
@@ -48,7 +48,7 @@ class Examples:
 
     @classmethod
     def of(cls, data: Arrays, device: str = "cpu") -> Examples:
-        """From a `lib.data` data set: train_inputs, train_labels, test_inputs, test_labels."""
+        """Make them from a `lib.data` data set: train_inputs, train_labels, test_inputs, test_labels."""
 
         def put(array: np.ndarray) -> Tensor:
             return torch.from_numpy(np.array(array)).to(device)  # np.array copies a read-only map
@@ -69,12 +69,12 @@ class Examples:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one input, without the batch axis."""
+        """Return the shape of one input, without the batch axis."""
         return tuple(self.train_inputs.shape[1:])
 
     @property
     def images(self) -> bool:
-        """Whether inputs are images [channels, height, width]."""
+        """Say whether inputs are images [channels, height, width]."""
         return len(self.shape) == 3
 
     def check(self, augment: str) -> None:
@@ -85,14 +85,16 @@ class Examples:
             raise BadInput(f"training: augment={augment!r} is for {kind}, each input here has shape {self.shape}")
 
     def scaled(self, inputs: Tensor) -> Tensor:
-        """What the network sees of these inputs; images in channels-last layout, in which convolutions run fastest."""
+        """Compute what the network sees of these inputs; images in channels-last layout, in which convolutions run
+        fastest.
+        """
         scaled = (inputs.float() - self.mean) / self.std
         return scaled.to(memory_format=torch.channels_last) if self.images else scaled
 
     def train_batches(
         self, batches: tuple[Tensor, ...], augment: str, draw: torch.Generator
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """(inputs, labels) for each batch of indices, augmented and scaled."""
+        """Yield (inputs, labels) for each batch of indices, augmented and scaled."""
         if isinstance(self.train_inputs, Images):
             yield from self._decoded(self.train_inputs, self.train_labels, batches, augment, draw)
             return
@@ -101,7 +103,7 @@ class Examples:
             yield crop_flip(inputs, draw) if augment == "crop_flip" else inputs, self.train_labels[chosen]
 
     def test_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """(inputs, labels) of all test examples in their order, scaled."""
+        """Yield (inputs, labels) of all test examples in their order, scaled."""
         if isinstance(self.test_inputs, Images):
             batches = torch.arange(len(self.test_inputs)).split(size)
             yield from self._decoded(self.test_inputs, self.test_labels, batches, "none", None)

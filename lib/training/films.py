@@ -42,7 +42,7 @@ def film(
 
 
 def parts(model: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:
-    """The capsules of a body as it stands, [part, 5] as in `film`."""
+    """Find the capsules of a body as it stands, [part, 5] as in `film`."""
     rows = []
     for geom in np.flatnonzero(model.geom_type == mujoco.mjtGeom.mjGEOM_CAPSULE):
         centre, axis = data.geom_xpos[geom], data.geom_xmat[geom].reshape(3, 3)[:, 2]

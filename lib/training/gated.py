@@ -104,7 +104,7 @@ def train(
     session: int = 0,
     state: Path | None = None,
     save_seconds: float = 20.0,
-    advance: Callable[[], None] = lambda: None,
+    on_progress: Callable[[], None] = lambda: None,
     every: int = 1,
     taus: Sequence[float] = (),
     shares: Sequence[float] = (),
@@ -116,7 +116,7 @@ def train(
 
     Args:
         model: from `gates.gated`, initialised for the settings' k.
-        state, save_seconds, advance: as in `supervised.train`.
+        state, save_seconds, on_progress: as in `supervised.train`.
         every: the network is measured after epochs that are multiples of this, and after each stage's last.
         taus: thresholds of equation 13 at which it is measured besides. Training does not ask for tau; an expansion
             does, so it has the gates' own alone.
@@ -157,11 +157,11 @@ def train(
     identity = asdict(settings) | {"seed": seed, "session": session, "every": every, "gates": kinds}
     identity |= {"taus": list(taus)} if taus else {}
     identity |= {"shares": list(shares)} if shares else {}
-    whole = gates.sizes(layers)["parameters"] if shares else None
+    dense = gates.sizes(layers)["parameters"] if shares else None
     keeper = Session(state, identity, model, optimizer, save_seconds)
     rows = keeper.load()
     for _ in rows:
-        advance()
+        on_progress()
     progress = _Progress(settings.epochs)
     for row in rows:
         progress.add(row)
@@ -186,7 +186,7 @@ def train(
             row["open"] = [int(one.is_open().sum()) for one in gates.gates_of(model)]
             row["ended"] = bool(settings.rest) and gates.at_rest([*progress.open, row["open"]], settings.rest)
             if shares:
-                row["share"] = gates.sizes(layers)["parameters"] / whole
+                row["share"] = gates.sizes(layers)["parameters"] / dense
                 passes = any(row["share"] <= share < progress.share for share in shares)
         if due := last or row["ended"] or passes or row["epoch"] % every == 0:
             row |= measured()
@@ -201,7 +201,7 @@ def train(
                     row |= measured()
         rows.append(row)
         progress.add(row)
-        keeper.advance(rows, advance, last=progress.stage() == 0)
+        keeper.save_when_due(rows, on_progress, last=progress.stage() == 0)
     gates.set_k(model, rows[-1]["k"])
     model.eval()
     return rows

@@ -11,7 +11,7 @@ WARM_UP = 3  # calls before the recording, on a stream of their own as CUDA asks
 
 
 class Graphed:
-    """A function whose calls after the first few replay a recording of one call.
+    """Call a function; all calls after the first few replay a recording of one call.
 
     The function must do the same at each call: fixed shapes, no value of a tensor read by Python, and all that changes
     from call to call in its arguments. It may change other tensors in place, as an optimizer does. What it returns is

@@ -21,7 +21,7 @@ Draw = Callable[[torch.Generator], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Schedule:
-    """Settings of one training session.
+    """Hold the settings of one training session.
 
     Attributes:
         steps: batches of the session.
@@ -60,7 +60,7 @@ def fit(
     identity: Mapping[str, object] | None = None,
     measure: Callable[[nn.Module], float] = lambda model: math.nan,
     save_seconds: float = 20.0,
-    advance: Callable[[], None] = lambda: None,
+    on_progress: Callable[[], None] = lambda: None,
 ) -> list[dict]:
     """Train the model in place on its cross-entropy; it is left in evaluation mode.
 
@@ -75,8 +75,8 @@ def fit(
         state: where to keep the session. When the file is there the session goes on from it.
         identity: what else tells this session from others that may be kept in that file.
         measure: what is asked of the model at each row, such as bits a character.
-        save_seconds: save at most this often; the last row always is saved, and so is one at which `advance` raises.
-        advance: called after each row; may raise to stop.
+        save_seconds: save no more often; the last row always is saved, and so is one at which `on_progress` raises.
+        on_progress: called after each row; may raise to stop.
 
     Returns:
         One row every `every` steps and after the last: step, loss (mean over the steps since the row before, in
@@ -87,7 +87,7 @@ def fit(
     keeper = Session(state, session_of, model, optimizer, save_seconds)
     rows = keeper.load()
     for _ in rows:
-        advance()
+        on_progress()
     done = rows[-1]["step"] if rows else 0
     while done < schedule.steps:
         until = min(done + schedule.every, schedule.steps)
@@ -97,7 +97,7 @@ def fit(
         done = until
         model.eval()
         rows.append({"step": done, "loss": loss, "measured": measure(model)})
-        keeper.advance(rows, advance, last=done == schedule.steps)
+        keeper.save_when_due(rows, on_progress, last=done == schedule.steps)
     model.eval()
     return rows
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class MaskedAdam:
-    """Adam (Kingma and Ba 2015) that moves the kept weights of masked parameters, and all of the others.
+    """Run Adam (Kingma and Ba 2015), which here moves the kept weights of masked parameters, and all of the others.
 
     The kept weights of all masked parameters are one long vector to it. So at 95 % sparsity it has a twentieth of the
     numbers to go through, and what it removed stays at zero because nothing ever touches it.
@@ -36,8 +36,8 @@ class MaskedAdam:
         self.places = [masks[parameter].flatten().nonzero().squeeze(1) for parameter in self.masked]
         groups = [parameter for parameter in parameters if parameter not in masks]
         if self.masked:
-            self.kept = nn.Parameter(self._gathered(self.masked))
-            groups.append(self.kept)
+            self.unmasked = nn.Parameter(self._gathered(self.masked))
+            groups.append(self.unmasked)
         self.always, self.seen = capturable, None  # a CUDA graph replays what it was recorded with
         # foreach: torch's fused Adam rounds by an element's place in memory, so a run would depend on its stack
         self.adam = torch.optim.Adam(groups, learning_rate, foreach=True, capturable=capturable)
@@ -49,20 +49,20 @@ class MaskedAdam:
 
     @torch.no_grad()
     def step(self) -> None:
-        """One step on the gradients that the parameters hold."""
+        """Take one step on the gradients that the parameters hold."""
         if self.masked:
             if self.always or self.seen != self._versions():  # the parameters are the truth, they may have been loaded
-                self.kept.copy_(self._gathered(self.masked))
-            self.kept.grad = self._gathered([parameter.grad for parameter in self.masked])
+                self.unmasked.copy_(self._gathered(self.masked))
+            self.unmasked.grad = self._gathered([parameter.grad for parameter in self.masked])
         self.adam.step()
         if self.masked:
-            parts = self.kept.split([len(place) for place in self.places])
+            parts = self.unmasked.split([len(place) for place in self.places])
             for parameter, place, part in zip(self.masked, self.places, parts, strict=True):
                 parameter.view(-1).index_copy_(0, place, part)
             self.seen = self._versions()
 
     def state_dict(self) -> dict:
-        """What Adam remembers; the weights themselves are the parameters'."""
+        """Say what Adam remembers; the weights themselves are the parameters'."""
         return self.adam.state_dict()
 
     def load_state_dict(self, content: dict) -> None:

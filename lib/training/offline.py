@@ -30,7 +30,7 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a stack.
+    """Describe one run of a stack.
 
     Attributes:
         pruner: which score of `pruners.SCORES` decides what is removed before training; "dense": nothing is.
@@ -55,13 +55,13 @@ class Run:
             raise BadInput(f"rounds={self.rounds} must be at least 1")
 
     def schedule(self) -> pruners.Schedule:
-        """When its weights go: all at step 0, or in rounds from step 0 on; the first update comes after them."""
+        """Say when its weights go: all at step 0, or in rounds from step 0 on; the first update comes after them."""
         return pruners.Once(self.sparsity) if self.rounds == 1 else pruners.Iterative(self.sparsity, self.rounds)
 
 
 @dataclass(frozen=True)
 class Pruning:
-    """How the scores before training are made and ranked (paper 1, section 4 and Algorithm 1).
+    """Say how the scores before training are made and ranked (paper 1, section 4 and Algorithm 1).
 
     Attributes:
         snip_batch: transitions a batch, for every score that asks the data but GraSP.
@@ -86,7 +86,7 @@ class Pruning:
 
 
 class Callback(Protocol):
-    """What else happens to an agent after each update, such as pruning; its state is saved with the training."""
+    """Do something else to an agent after each update, such as pruning; its state is saved with the training."""
 
     def step(self, step: int) -> None:
         """Do what is due after this update."""
@@ -102,19 +102,19 @@ class Callback(Protocol):
 
 
 class Progress:
-    """What a training consists of besides the agent's modules: optimizers, steps, losses since the last row."""
+    """Hold what a training consists of besides the agent's modules: optimizers, steps, losses since the last row."""
 
     def __init__(self, agent: Agent, callback: Callback | None = None):
         self.agent, self.callback, self.step = agent, callback, 0
         self.totals: dict[str, Tensor] = {}
 
     def add(self, losses: Mapping[str, Tensor]) -> None:
-        """One update's losses, [run] each."""
+        """Add one update's losses, [run] each."""
         for name, loss in losses.items():
             self.totals[name] = self.totals[name] + loss if name in self.totals else loss.clone()
 
     def state_dict(self) -> dict:
-        """All of it, for a file."""
+        """Return all of it, for a file."""
         optimizers = {name: optimizer.state_dict() for name, optimizer in self.agent.optimizers.items()}
         more = {} if self.callback is None else {"callback": self.callback.state_dict()}
         return {"optimizers": optimizers, "step": self.step, "totals": self.totals} | more
@@ -150,7 +150,7 @@ def prune(agent: Agent, data: Transitions, runs: Sequence[Run], settings: Prunin
 
 
 def score_of(name: str, data: Transitions, settings: Pruning) -> Callable[[Agent, int], pruners.Scores]:
-    """A score of the registry as one of agents, which `pruners.Pruner` calls with the agent and the step.
+    """Turn a score of the registry as one of agents, which `pruners.Pruner` calls with the agent and the step.
 
     It asks each objective for the weights that it ranks: with its own loss of batches of the data, which differ from
     step to step, and with a seed a run, which differs from objective to objective.
@@ -215,7 +215,7 @@ def train(
     evaluate: Callable[[Policy], Mapping[str, Sequence[float]]] = lambda policy: {},
     state: Path | None = None,
     save_seconds: float = 60.0,
-    advance: Callable[[], None] = lambda: None,
+    on_progress: Callable[[], None] = lambda: None,
     stop_every: int = 100,
     progress: bool = False,
     callback: Callback | None = None,
@@ -231,8 +231,8 @@ def train(
         every: updates from one evaluation to the next, a multiple of `stop_every` unless that is larger.
         evaluate: called with the policy, returns what goes into the rows, {column: one value a run}.
         state: where to keep the training. When the file is there it goes on from it, with the same `every`.
-        save_seconds: save at most this often; the end always is saved, and so is a step at which `advance` raises.
-        advance: called once for every `stop_every` updates, those of a former session too; may raise to stop.
+        save_seconds: save at most this often; the end always is saved, and so is a step at which `on_progress` raises.
+        on_progress: called once for every `stop_every` updates, those of a former session too; may raise to stop.
         progress: show a progress bar of updates.
         callback: what else happens after each update.
 
@@ -262,7 +262,7 @@ def train(
     if done.step > steps:
         raise BadInput(f"{state} has been trained for {done.step} steps already, more than the {steps} asked for")
     for _ in range(done.step // stop_every):
-        advance()
+        on_progress()
     draws = Draws(agent.seeds, agent.device)
     update = Graphed(agent.update) if agent.device.type == "cuda" else agent.update
     for step in tqdm(range(done.step + 1, steps + 1), initial=done.step, total=steps, disable=not progress):
@@ -281,7 +281,7 @@ def train(
                 for place, run in enumerate(runs)
             ]
             done.totals = {}
-        session.advance(rows, advance, last=step == steps)
+        session.save_when_due(rows, on_progress, last=step == steps)
     return rows
 
 

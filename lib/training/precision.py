@@ -16,5 +16,5 @@ def check(precision: str, where: str) -> None:
 
 
 def autocast(device: torch.device | str, precision: str) -> torch.autocast:
-    """Within it products are computed in bfloat16, if that is the precision: on many machines twice as fast."""
+    """Compute products within it in bfloat16, if that is the precision: on many machines twice as fast."""
     return torch.autocast(torch.device(device).type, torch.bfloat16, enabled=precision == "bfloat16")

@@ -53,11 +53,13 @@ def rollouts(act: Callable[[np.ndarray], np.ndarray], env: str, seeds: Sequence[
 def mean_returns(
     act: Callable[[np.ndarray], np.ndarray], env: str, seeds: Sequence[int], episodes: int
 ) -> dict[str, list[float]]:
-    """The mean return of each run's episodes, as it is and in D4RL's normalised points: columns of a sweep's rows."""
+    """Compute the mean return of each run's episodes, as it is and in D4RL's normalised points: columns of a sweep's
+    rows.
+    """
     found = rollouts(act, env, seeds, episodes).mean(1)
     return {"return": found.tolist(), "normalised_return": normalised(env, found).tolist()}
 
 
 def start(seed: int, episode: int) -> int:
-    """The seed of one evaluation episode's first state; other states than those of recorded data."""
+    """Compute the seed of one evaluation episode's first state; other states than those of recorded data."""
     return int(np.random.SeedSequence([seed, episode], spawn_key=(1,)).generate_state(1)[0])

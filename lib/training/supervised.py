@@ -22,7 +22,7 @@ from lib.training.precision import autocast, check
 
 @dataclass(frozen=True)
 class Training:
-    """Settings of one training session.
+    """Hold the settings of one training session.
 
     Attributes:
         epochs: passes over the training data.
@@ -56,7 +56,7 @@ class Training:
 
 
 def seed_of(*parts: int) -> int:
-    """One seed from several numbers, such as (seed, session, epoch); other numbers give an independent stream."""
+    """Make one seed from several numbers, such as (seed, session, epoch); other numbers give an independent stream."""
     if min(parts) < 0:
         raise BadInput(f"seeds are 0 or more, these are {', '.join(map(str, parts))}")
     first, *path = parts  # as a spawn key, because SeedSequence takes (1,) and (1, 0) for the same
@@ -71,7 +71,7 @@ def train(
     session: int = 0,
     state: Path | None = None,
     save_seconds: float = 20.0,
-    advance: Callable[[], None] = lambda: None,
+    on_progress: Callable[[], None] = lambda: None,
     progress: bool = False,
 ) -> list[dict]:
     """Train the model in place and say after each epoch how it does on the test data; it is left in evaluation mode.
@@ -85,8 +85,8 @@ def train(
         session: which of the run's training sessions this is; each has its own order of batches.
         state: where to keep the session. When the file is there the session goes on from it, and one that was
             finished only loads its weights.
-        save_seconds: save at most this often; the last epoch always is saved, and so is one at which `advance` raises.
-        advance: called after each epoch; may raise to stop.
+        save_seconds: save no more often; the last epoch always is saved, and so is one at which `on_progress` raises.
+        on_progress: called after each epoch; may raise to stop.
         progress: show a progress bar of epochs.
 
     Returns:
@@ -107,20 +107,20 @@ def train(
     keeper = Session(state, identity, model, optimizer, save_seconds)
     rows = keeper.load()
     for _ in rows:
-        advance()
+        on_progress()
     epochs = range(len(rows), settings.epochs)
     for epoch in tqdm(epochs, initial=len(rows), total=settings.epochs, disable=not progress):
         loss = _epoch(model, optimizer, examples, settings, epoch, seed_of(seed, session, epoch))
         if not math.isfinite(loss):
             raise FloatingPointError(f"the loss is {loss} in epoch {epoch + 1}: training diverged; lower the rate")
         rows.append({"epoch": epoch + 1, "loss": loss, "accuracy": accuracy(model, examples, settings.precision)})
-        keeper.advance(rows, advance, last=epoch + 1 == settings.epochs)
+        keeper.save_when_due(rows, on_progress, last=epoch + 1 == settings.epochs)
     model.eval()
     return rows
 
 
 def accuracy(model: nn.Module, examples: Examples, precision: str = "float32", batch: int = 1000) -> float:
-    """Share of the test examples whose largest logit is their label, in percent."""
+    """Compute the share of the test examples whose largest logit is their label, in percent."""
     model.eval()
     right = 0
     with torch.no_grad(), autocast(examples.mean.device, precision):
@@ -154,6 +154,6 @@ def _epoch(
 
 
 def learning_rate(settings: Training, epochs: float) -> float:
-    """The rate after so many epochs (a fraction counts): linear warm-up times half a cosine."""
+    """Compute the rate after so many epochs (a fraction counts): linear warm-up times half a cosine."""
     warm = min(1.0, (epochs + 1e-3) / settings.warmup) if settings.warmup > 0 else 1.0
     return settings.learning_rate * warm * 0.5 * (1 + math.cos(math.pi * epochs / settings.epochs))

@@ -33,7 +33,7 @@ STATE, LOG = "state.pt", "replay.log"  # a session on disk
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of TD3; the defaults are those of the authors' code.
+    """Hold the settings of TD3; the defaults are those of the authors' code.
 
     Attributes:
         hidden: neurons of the hidden layers of actor and critics.
@@ -76,7 +76,7 @@ class Settings:
 
 
 class Batch(NamedTuple):
-    """Transitions, each tensor [run, batch, width]; `terminated` is 1.0 where no return follows, timeouts are 0.0."""
+    """Hold transitions, each [run, batch, width]; `terminated` is 1.0 where no return follows, timeouts are 0.0."""
 
     observations: Tensor
     actions: Tensor
@@ -86,7 +86,7 @@ class Batch(NamedTuple):
 
 
 def networks(observations: int, bound: np.ndarray, seeds: Sequence[int], settings: Settings) -> nn.ModuleDict:
-    """The actor and the two critics of each run, drawn from the run's seed: {"actor": MLP, "critics": two MLPs}.
+    """Draw the actor and the two critics of each run, drawn from the run's seed: {"actor": MLP, "critics": two MLPs}.
 
     Args:
         observations: how many numbers an observation has.
@@ -99,7 +99,7 @@ def networks(observations: int, bound: np.ndarray, seeds: Sequence[int], setting
 
 
 class Agent:
-    """The networks of a stack of runs and how they learn.
+    """Hold the networks of a stack of runs and how they learn.
 
     Masks may be attached to `networks` and `targets` at any time: the parameters remain the same objects.
 
@@ -120,12 +120,12 @@ class Agent:
         self.updates = 0
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        """The actor's actions, without noise: [run, n, o] -> [run, n, a]."""
+        """Return the actor's actions, without noise: [run, n, o] -> [run, n, a]."""
         with torch.no_grad():
             return self.networks["actor"](torch.from_numpy(observations).to(self.device)).cpu().numpy()
 
     def update(self, batch: Batch, noise: Tensor) -> None:
-        """One step of the critics, and every `delay` steps one of the actor and of the targets.
+        """Take one step of the critics, and every `delay` steps one of the actor and of the targets.
 
         Args:
             noise: standard normal numbers, [run, batch, a], for the smoothing of the target's actions.
@@ -161,11 +161,11 @@ class Agent:
 
     @property
     def device(self) -> torch.device:
-        """Where the networks are."""
+        """Say where the networks are."""
         return self.actor_parameters[0].device
 
     def state_dict(self) -> dict:
-        """All that learning depends on. To load it, attach the same masks first."""
+        """Return all that learning depends on. To load it, attach the same masks first."""
         return {
             "networks": self.networks.state_dict(),
             "targets": self.targets.state_dict(),
@@ -183,7 +183,7 @@ class Agent:
 
 
 class Replay:
-    """The latest transitions of each run, one row each: [run, capacity, columns].
+    """Keep the latest transitions of each run, one row each: [run, capacity, columns].
 
     Args:
         widths: columns of observations, actions, rewards, next observations, terminated.
@@ -205,23 +205,23 @@ class Replay:
         self.added += 1
 
     def batch(self, places: Tensor) -> Batch:
-        """The transitions at these places, [run, batch] of int64 below `len`."""
+        """Return the transitions at these places, [run, batch] of int64 below `len`."""
         return Batch(*self.rows[self.runs, places].split(self.widths, 2))
 
     def since(self, first: int) -> Tensor:
-        """The transitions added from the `first` on (from 0), [added - first, run, columns]."""
+        """Return the transitions added from the `first` on (from 0), [added - first, run, columns]."""
         places = torch.arange(first, self.added, device=self.rows.device) % self.rows.shape[1]
         return self.rows[:, places].transpose(0, 1).cpu()
 
     def load(self, rows: Tensor, added: int) -> None:
-        """The latest transitions of `added`, [number, run, columns], at the places where `add` had put them."""
+        """Put the latest transitions of `added`, [number, run, columns], at the places where `add` had put them."""
         places = torch.arange(added - len(rows), added) % self.rows.shape[1]
         self.rows[:, places.to(self.rows.device)] = rows.transpose(0, 1).to(self.rows.device)
         self.added = added
 
 
 class Trainer:
-    """A stack of runs in training: agent, environments, replay buffers and random generators, one step at a time.
+    """Train a stack of runs: agent, environments, replay buffers and random generators, one step at a time.
 
     Attributes:
         steps: steps in the environment so far.
@@ -240,7 +240,7 @@ class Trainer:
         self.logged: list[tuple[int, int, str]] = []  # pieces of the log on disk: first and end transition, checksum
 
     def step(self) -> None:
-        """One step in each environment and, after the random steps, one of learning."""
+        """Take one step in each environment and, after the random steps, one of learning."""
         settings, environments = self.agent.settings, self.environments
         learning, seen, actions = self.steps >= settings.random_steps, environments.observations, self._actions()
         following, rewards, terminated, truncated = environments.step(actions)
@@ -302,9 +302,9 @@ class Trainer:
         if content["identity"] != (identity := self.identity()):
             differ = [name for name in identity if content["identity"].get(name) != identity[name]]
             raise BadInput(f"{folder} is a session with other {', '.join(differ)}: move it away to start anew")
-        kept = min(content["steps"], self.replay.rows.shape[1])
-        first = content["steps"] - kept
-        shape = (kept, len(self.seeds), self.replay.rows.shape[2])
+        stored = min(content["steps"], self.replay.rows.shape[1])
+        first = content["steps"] - stored
+        shape = (stored, len(self.seeds), self.replay.rows.shape[2])
         if damage := self._damage(folder / LOG, content["logged"]):
             checkpoints.discard(folder / LOG, damage)
             aside(folder / STATE)
@@ -329,7 +329,7 @@ class Trainer:
         return ""
 
     def state_dict(self) -> dict:
-        """Everything but the transitions."""
+        """Return everything but the transitions."""
         return {
             "agent": self.agent.state_dict(),
             "environments": self.environments.state_dict(),
@@ -349,7 +349,7 @@ class Trainer:
         self.returns, self.unfinished = content["returns"], np.array(content["unfinished"])
 
     def identity(self) -> dict:
-        """What must be the same when a session goes on."""
+        """Say what must be the same when a session goes on."""
         shapes = {name: list(tensor.shape) for name, tensor in self.agent.networks.state_dict().items()}
         settings = {**asdict(self.agent.settings), "hidden": list(self.agent.settings.hidden)}
         return {"environment": self.environments.name, "seeds": self.seeds, "settings": settings, "networks": shapes}
@@ -361,7 +361,7 @@ class Trainer:
 def begin(
     env: str, seeds: Sequence[int], settings: Settings, device: str = "cpu"
 ) -> tuple[nn.ModuleDict, Environments]:
-    """What a stack of runs begins with: the networks and the environments, one a seed."""
+    """Make what a stack of runs begins with: the networks and the environments, one a seed."""
     if not seeds:
         raise BadInput("a stack needs at least one seed")
     environments = Environments(env, [seed_of(seed, 2) for seed in seeds])
@@ -369,7 +369,7 @@ def begin(
 
 
 def start(env: str, seeds: Sequence[int], settings: Settings, device: str = "cpu") -> Trainer:
-    """A stack of runs at its beginning; what a run will become depends on its seed alone."""
+    """Make a stack of runs at its beginning; what a run will become depends on its seed alone."""
     stack, environments = begin(env, seeds, settings, device)
     return Trainer(Agent(stack, settings), environments, seeds)
 

@@ -18,7 +18,7 @@ BODIES = ("xpos", "xipos")  # where bodies were half a step ago, from which some
 
 
 class Environments:
-    """One environment a run. When an episode ends, the next begins within the same step.
+    """Hold one environment a run. When an episode ends, the next begins within the same step.
 
     Attributes:
         observations: what each run sees now, [run, o] float32.
@@ -33,7 +33,7 @@ class Environments:
         self.observations = self.vector.reset(seed=list(seeds))[0].astype(np.float32)
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Actions [run, a] -> next observations [run, o], rewards [run], terminated [run], truncated [run].
+        """Step: actions [run, a] -> next observations [run, o], rewards [run], terminated [run], truncated [run].
 
         Where an episode ended the next observation is its last one, and `observations` the new episode's first.
 
@@ -51,7 +51,7 @@ class Environments:
         return following.astype(np.float32), rewards.astype(np.float32), terminated, truncated
 
     def state_dict(self) -> dict:
-        """Everything that the future of each environment depends on, so that it goes on bit for bit.
+        """Return everything that the future of each environment depends on, so that it goes on bit for bit.
 
         Raises:
             BadInput: not a MuJoCo environment; of others the state is not known.

@@ -3,7 +3,7 @@
 import pytest
 
 from lib.bench import permutation
-from lib.pruners.permutation import kept
+from lib.pruners.permutation import kept_magnitude
 
 
 def test_every_way_to_share_groups_is_tried_once():
@@ -32,12 +32,12 @@ def test_rows_of_a_small_matrix():
     assert max(searched) <= best + 1e-9 < 100
     assert searched[2] == pytest.approx(best)  # 35 splits: annealing finds the best one
     weight = permutation.gaussian(16, 8)
-    assert rows[0]["kept"] == pytest.approx(100 * kept(weight) / float(weight.abs().sum()), rel=1e-6)
+    assert rows[0]["kept"] == pytest.approx(100 * kept_magnitude(weight) / float(weight.abs().sum()), rel=1e-6)
 
 
 def test_more_random_orders_keep_more():
     weight = permutation.gaussian(16, 32)
-    few, many = (kept(weight[:, permutation.best_of_random(weight, draws, seed=0)]) for draws in (1, 100))
+    few, many = (kept_magnitude(weight[:, permutation.best_of_random(weight, draws, seed=0)]) for draws in (1, 100))
     assert few < many
 
 

@@ -132,12 +132,12 @@ def test_made_voices_of_one_pitch_range_are_both_above_the_median_pitch_or_both_
 
 
 def test_voices_are_made_once_and_the_same_bytes_are_read_after_that(tmp_path, monkeypatch):
-    made = cache.kept(SMALL, 0, tmp_path)
+    made = cache.cached(SMALL, 0, tmp_path)
     same_speech(made, voices.synthetic(SMALL))
     (path,) = tmp_path.iterdir()
     monkeypatch.setattr(cache, "synthetic", None)  # from here on nothing can be made
-    cache.kept.cache_clear()
-    again = cache.kept(SMALL, 0, tmp_path)
+    cache.cached.cache_clear()
+    again = cache.cached(SMALL, 0, tmp_path)
     same_speech(again, made)
     for name, trials in made.trials.items():
         np.testing.assert_array_equal(again.trials[name].pairs, trials.pairs)
@@ -147,10 +147,10 @@ def test_voices_are_made_once_and_the_same_bytes_are_read_after_that(tmp_path, m
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1  # a bit within the features
     path.write_bytes(content)
-    cache.kept.cache_clear()
-    same_speech(cache.kept(SMALL, 0, tmp_path), made)
+    cache.cached.cache_clear()
+    same_speech(cache.cached(SMALL, 0, tmp_path), made)
     assert path.read_bytes() != content
-    cache.kept.cache_clear()
+    cache.cached.cache_clear()
 
 
 def test_what_voices_depend_on_is_in_the_name_of_their_file(monkeypatch):

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from lib import pruners
 from lib.base import BadInput
 from lib.kernels.sparse_linear import SparseLinear
-from lib.pruners import sparse
+from lib.pruners import LeftOut, sparse
 
 
 def pruned(sparsity: float = 0.8, sizes: tuple[int, ...] = (7, 20, 11, 3), dtype=torch.float64) -> nn.Sequential:
@@ -156,11 +156,15 @@ def test_what_cannot_be_is_one_line():
         sparse(nn.Conv2d(1, 1, 1))
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     nn.init.zeros_(model[1].weight)
-    with pytest.raises(BadInput, match=r"layer 1: .* this is \[2, 2\] of torch.float32, nothing of it is left"):
+    with pytest.warns(LeftOut, match=r"1\.weight is left out: its weight is \[2, 2\] of torch.float32, nothing of it"):
+        small = sparse(model)
+    assert [type(layer) for layer in small] == [SparseLinear, nn.Linear]
+    nn.init.zeros_(model[0].weight)
+    with pytest.raises(BadInput, match=r"layer 0: .*\[2, 2\] of torch.float32, nothing of it is left"):
         sparse(model)
     tied = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     tied[1].weight = tied[0].weight
-    with pytest.raises(BadInput, match="share one weight"):
+    with pytest.raises(BadInput, match="layer 0: it shares its weight with another layer"):
         sparse(tied)
     with pytest.raises(BadInput, match="csr_linear needs activations"):
         sparse(nn.Linear(2, 2))(torch.ones(1, 3))

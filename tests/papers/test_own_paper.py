@@ -34,7 +34,7 @@ def configurations(settings):
     return [{"data": "digits", "pruner": p, "seed": s, "sparsity": settings.sparsity} for p, s in pairs]
 
 
-def run(configuration, job):
+def run(configuration, context):
     torch.manual_seed(configuration["seed"])
     data = vision.load("digits")
     inputs, test = (torch.tensor(x).flatten(1) / 255 for x in (data.train_inputs, data.test_inputs))

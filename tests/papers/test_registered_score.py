@@ -8,8 +8,8 @@ import torch
 
 from lib import pruners
 from lib.base import BadInput, build
+from lib.companion.sweep.context import Context
 from lib.companion.sweep.grid import Grid
-from lib.companion.sweep.jobs import Job
 from lib.papers.gst.experiments import gst_bc
 from lib.papers.offline_rl.experiments import offline_rl
 
@@ -72,7 +72,7 @@ def fisher():
 
 
 def table(experiment, name: str, configuration: dict) -> pd.DataFrame:
-    return Grid(name, "quick", experiment, {}, "").table(experiment.run(configuration, Job()))
+    return Grid(name, "quick", experiment, {}, "").table(experiment.run(configuration, Context()))
 
 
 def test_without_it_the_name_is_refused():

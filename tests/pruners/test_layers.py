@@ -16,9 +16,9 @@ def pruned(rules):
     return [rule.name for rule in rules if rule.pruned]
 
 
-def test_weights_of_linear_and_conv_are_prunable_and_nothing_else_is():
+def test_weights_of_matrix_products_are_prunable_and_no_norms_biases_and_look_ups():
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Sequential(nn.Linear(8, 4)))
-    model.append(nn.LayerNorm(4)).append(nn.Conv1d(1, 2, 3)).append(nn.Embedding(5, 4))
+    model.append(nn.LayerNorm((4, 4))).append(nn.Embedding(5, 4))
     found = pruners.prunable(model)
     assert [layer.name for layer in found] == ["0.weight", "3.0.weight"]
     assert [layer.inner for layer in found] == [9, 8]
@@ -56,23 +56,34 @@ def test_the_matrix_times_the_unrolled_image_is_the_convolution():
 
 
 def test_a_model_without_such_a_layer_is_refused():
-    with pytest.raises(BadInput, match="ReLU has no Linear or Conv2d"):
+    with pytest.raises(BadInput, match=r"ReLU has no layer with a matrix, so there is nothing to prune$"):
         pruners.prunable(nn.ReLU())
 
 
-def test_weights_shared_by_two_layers_are_refused_with_both_names():
+def test_a_weight_that_layers_share_is_one_weight_and_its_mask_acts_in_all_of_them():
     embedding, first, second = nn.Embedding(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
-    second.weight = first.weight
-    with pytest.raises(BadInput, match=r"0\.weight and 1\.weight share one weight"):
-        pruners.prunable(nn.Sequential(first, second))
-    second.weight = embedding.weight  # a mask on the head would not reach the look-up
-    with pytest.raises(BadInput, match=r"0\.weight and 2\.weight share one weight"):
-        pruners.prunable(nn.Sequential(embedding, first, second))
-    masked = nn.Linear(4, 4)
-    pruners.attach(masked, {"weight": torch.eye(4).bool()})
-    first.weight = masked.parametrizations.weight.original
-    with pytest.raises(BadInput, match=r"0\.weight and 1\.weight share one weight"):
-        pruners.prunable(nn.Sequential(masked, first))
+    first.weight = second.weight = embedding.weight
+    model = nn.Sequential(embedding, first, second)
+    (layer,) = pruners.prunable(model)
+    assert (layer.name, [called for _, called in layer.tied]) == ("1.weight", ["weight", "weight"])
+    trained = first.weight
+    pruners.attach(model, {"1.weight": torch.eye(4).bool()})
+    for one in (embedding, first, second):
+        assert torch.equal(one.weight != 0, torch.eye(4).bool())
+        assert one.parametrizations.weight.original is trained
+    assert pruners.sparsity(model) == 0.75
+    assert [layer.name for layer in pruners.prunable(model)] == ["1.weight"]
+    pruners.detach(model)
+    assert embedding.weight is first.weight is second.weight is trained
+    assert torch.equal(trained != 0, torch.eye(4).bool())
+
+
+def test_layers_that_share_a_weight_and_sum_along_different_axes_are_refused():
+    up, down = nn.ConvTranspose1d(4, 4, 3), nn.Conv1d(4, 4, 3)
+    up.weight = down.weight
+    model = nn.Sequential(up, down, nn.Linear(2, 2))
+    assert [layer.name for layer in pruners.prunable(model)] == ["2.weight"]
+    assert pruners.refused(model) == {"0.weight": "0 and 1 share it and sum along different axes"}
 
 
 def test_one_layer_used_twice_and_a_shared_bias_are_no_shared_weights():
@@ -114,17 +125,18 @@ def test_with_8_bits_the_layers_of_resnet20_that_read_16_channels_do_not_fit():
 
 
 def test_weights_that_are_not_pruned_are_listed_with_the_reason():
-    model = nn.ModuleDict({"words": nn.Embedding(32, 16), "norm": nn.LayerNorm(16), "gru": nn.GRU(16, 16)})
-    model["attention"] = nn.MultiheadAttention(16, 2)
+    model = nn.ModuleDict({"words": nn.Embedding(32, 16), "norm": nn.LayerNorm(16), "gru": nn.GRU(8, 16)})
+    model["attention"], model["both"] = nn.MultiheadAttention(16, 2), nn.Bilinear(2, 3, 4)
     assert {rule.name: (rule.pruned, rule.why) for rule in pruners.layer_rule(model)} == {
         "words.weight": (False, "an embedding is a look-up, not a matrix product"),
-        "gru.weight_ih_l0": (False, "only Linear and Conv2d are pruned here, this belongs to GRU"),
-        "gru.weight_hh_l0": (False, "only Linear and Conv2d are pruned here, this belongs to GRU"),
-        "attention.in_proj_weight": (
-            False,
-            "only Linear and Conv2d are pruned here, this belongs to MultiheadAttention",
-        ),
+        "gru.weight_ih_l0": (False, "inner dimension 8 is not a multiple of 16"),
+        "gru.weight_hh_l0": (True, "inner dimension 16 is a multiple of 16"),
+        "attention.in_proj_weight": (True, "inner dimension 16 is a multiple of 16"),
         "attention.out_proj.weight": (True, "inner dimension 16 is a multiple of 16"),
+        "both.weight": (
+            False,
+            "there is no rule for what Bilinear does with it: give one by pruners.kinds.register",
+        ),
     }
 
 

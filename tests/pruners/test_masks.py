@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.nn.utils import parametrizations
 
 from lib import pruners
 from lib.base import BadInput
@@ -239,14 +238,6 @@ def test_a_mask_that_does_not_fit_is_refused_by_name_and_nothing_is_attached(nam
     assert pruners.attached(model) == {}
 
 
-def test_a_layer_with_another_parametrization_is_refused_and_nothing_is_attached():
-    model = network()
-    parametrizations.weight_norm(model[4])
-    with pytest.raises(BadInput, match=r"4\.weight already has a parametrization of another kind"):
-        pruners.attach(model, half(model))
-    assert isinstance(model[0].weight, nn.Parameter)
-
-
 class Symmetric(nn.Module):
     """A square weight that is its own transpose; the trained numbers are those of its upper half."""
 
@@ -300,7 +291,7 @@ def test_a_mask_may_not_cut_what_shares_a_trained_number():
     assert pruners.attached(model) == {}
 
 
-def test_scores_by_gradients_know_what_shares_a_number_and_refuse_what_is_no_copy():
+def test_scores_by_gradients_know_what_shares_a_number_and_what_is_no_copy():
     torch.manual_seed(0)
     model = nn.Linear(4, 4)
     nn.utils.parametrize.register_parametrization(model, "weight", Symmetric())
@@ -313,8 +304,9 @@ def test_scores_by_gradients_know_what_shares_a_number_and_refuse_what_is_no_cop
     torch.testing.assert_close(scores, (weight * shared).abs().detach())
     other = nn.Linear(4, 4)
     nn.utils.parametrize.register_parametrization(other, "weight", Scaled())
-    with pytest.raises(BadInput, match="weight: a score by gradients needs weights that are trained numbers or copies"):
-        pruners.snip(other, loss)
+    weight = other.weight.detach().clone().requires_grad_()  # no number of the parameter: by the weight itself
+    slope = torch.autograd.grad((inputs @ weight.T + other.bias).square().sum(), weight)[0]
+    torch.testing.assert_close(pruners.snip(other, loss)["weight"], (weight * slope).abs().detach())
 
 
 def test_the_core_knows_no_groups():

@@ -225,8 +225,10 @@ def test_the_workflow_keeps_the_two_largest_of_every_four_weights_in_the_layers_
 
 
 def test_a_layer_that_does_not_fit_and_an_impossible_pattern_are_refused():
-    with pytest.raises(BadInput, match="no scores"):
+    with pytest.raises(BadInput, match=r"no layer of Linear has an inner dimension that fits: see pruners.layer_rule"):
         pruners.two_four(nn.Linear(12, 2))
+    with pytest.raises(BadInput, match="no scores"):
+        pruners.n_of_m({})
     with pytest.raises(BadInput, match=r"^conv: inner dimension 9 is not a multiple of 4, so 2:4 does not fit"):
         pruners.n_of_m({"conv": torch.ones(2, 1, 3, 3)})
     for n, m in ((0, 4), (4, 4), (5, 4), (-1, 4)):

@@ -8,7 +8,7 @@ import torch
 
 from lib import pruners
 from lib.base import BadInput
-from lib.pruners.permutation import anneal, efficacy, greedy, kept
+from lib.pruners.permutation import anneal, efficacy, greedy, kept_magnitude
 
 
 def gaussian(rows: int, columns: int, seed: int = 0) -> torch.Tensor:
@@ -19,15 +19,15 @@ def best_of_all(weight: torch.Tensor) -> float:
     """Exhaustive search over all ways to split eight columns into two groups of four."""
     rest = range(1, 8)
     splits = [(0, *three) for three in combinations(rest, 3)]
-    return max(kept(weight[:, [*group, *(c for c in range(8) if c not in group)]]) for group in splits)
+    return max(kept_magnitude(weight[:, [*group, *(c for c in range(8) if c not in group)]]) for group in splits)
 
 
 def test_columns_that_compete_are_spread():
     """Four large columns in one group lose half of themselves; two in each group lose nothing of them."""
     weight = torch.tensor([[9.0, 9.0, 9.0, 9.0, 1.0, 1.0, 1.0, 1.0]])
-    assert kept(weight) == 20
+    assert kept_magnitude(weight) == 20
     for order in (greedy(weight), anneal(weight, 1000)):
-        assert kept(weight[:, order]) == 36
+        assert kept_magnitude(weight[:, order]) == 36
         assert efficacy(weight, order) == pytest.approx(100)
 
 
@@ -43,18 +43,18 @@ def test_efficacy_by_hand():
 def test_annealing_finds_the_optimum_of_small_matrices_and_greedy_a_local_one(seed: int):
     weight = gaussian(6, 8, seed)
     best = best_of_all(weight)
-    assert kept(weight[:, anneal(weight, 5000)]) == pytest.approx(best, rel=1e-5)
-    assert kept(weight) - 1e-4 <= kept(weight[:, greedy(weight)]) <= best + 1e-4
+    assert kept_magnitude(weight[:, anneal(weight, 5000)]) == pytest.approx(best, rel=1e-5)
+    assert kept_magnitude(weight) - 1e-4 <= kept_magnitude(weight[:, greedy(weight)]) <= best + 1e-4
 
 
 def test_greedy_ends_where_no_swap_gains():
     weight = gaussian(16, 24)
     order = greedy(weight)
-    ends = kept(weight[:, order])
+    ends = kept_magnitude(weight[:, order])
     for a, b in combinations(range(24), 2):
         swapped = order.clone()
         swapped[[a, b]] = order[[b, a]]
-        assert kept(weight[:, swapped]) <= ends + 1e-3
+        assert kept_magnitude(weight[:, swapped]) <= ends + 1e-3
 
 
 @pytest.mark.parametrize("search", [greedy, lambda weight: anneal(weight, 20_000)], ids=["greedy", "anneal"])
@@ -63,8 +63,8 @@ def test_an_order_is_a_permutation_and_beats_every_random_one(search):
     order = search(weight)
     assert sorted(order.tolist()) == list(range(64))
     draw = torch.Generator().manual_seed(0)
-    chance = max(kept(weight[:, torch.randperm(64, generator=draw)]) for _ in range(200))
-    assert kept(weight[:, order]) > chance
+    chance = max(kept_magnitude(weight[:, torch.randperm(64, generator=draw)]) for _ in range(200))
+    assert kept_magnitude(weight[:, order]) > chance
     assert torch.equal(order, search(weight))
 
 
@@ -101,14 +101,14 @@ def test_only_movable_columns_move(search):
 @pytest.mark.parametrize("search", [greedy, partial(anneal, proposals=1000)], ids=["greedy", "anneal"])
 def test_a_matrix_of_zeros_has_no_better_order(search):
     weight = torch.zeros(4, 16)
-    assert kept(weight[:, search(weight)]) == 0
+    assert kept_magnitude(weight[:, search(weight)]) == 0
 
 
 def test_a_time_budget_ends_the_search_with_an_order():
     weight = gaussian(32, 32)
     order = anneal(weight, 10**12, seconds=0.05)
     assert sorted(order.tolist()) == list(range(32))
-    assert kept(weight[:, order]) > kept(weight)
+    assert kept_magnitude(weight[:, order]) > kept_magnitude(weight)
     assert torch.equal(anneal(weight, seconds=0), torch.arange(32))
 
 

@@ -11,7 +11,7 @@ from lib import pruners
 from lib.base import BadInput
 from lib.models import densenet, lenet, mobilenet, recurrent, resnet, resnext, shufflenet, squeezenet, vgg
 from lib.pruners.permutation import anneal, greedy, permute
-from lib.pruners.permutation import kept as matrix_kept
+from lib.pruners.permutation import kept_magnitude as matrix_kept
 
 
 class Attention(nn.Module):

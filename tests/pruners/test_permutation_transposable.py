@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lib.base import BadInput
-from lib.pruners.permutation import kept
+from lib.pruners.permutation import kept_magnitude
 from lib.pruners.permutation.both_sides import COUNTS, _magnitude, _State, anneal_both, kept_both_ways
 from lib.pruners.transposable import patterns
 
@@ -68,7 +68,7 @@ def test_orders_win_back_a_good_part_of_what_the_second_direction_costs():
     weight = gaussian(64, 128)
     rows, columns = anneal_both(weight, 100_000)
     before, after = kept_both_ways(weight), kept_both_ways(weight[rows][:, columns])
-    assert after - before > 0.3 * (kept(weight) - before)
+    assert after - before > 0.3 * (kept_magnitude(weight) - before)
 
 
 def test_the_same_seed_gives_the_same_orders_and_the_given_one_is_never_made_worse():

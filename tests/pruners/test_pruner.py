@@ -219,7 +219,7 @@ def test_what_cannot_be_is_refused_in_one_line():
             "2 schedules for a model of 1 runs",
         ),
         ((pruners.magnitude, pruners.unstructured, pruners.Once(0.5)), {"reward": [1, 2]}, "2 rewards for 1 schedules"),
-        ((pruners.magnitude, pruners.unstructured, pruners.Once(0.5), ["9.weight"]), {}, "no score for '9.weight'"),
+        ((pruners.magnitude, pruners.unstructured, pruners.Once(0.5), ["9.weight"]), {}, "no '9.weight'"),
     ):
         model = network()
         with pytest.raises(BadInput, match=line):

@@ -220,9 +220,13 @@ def test_other_layers_stay_in_floating_point():
     torch.testing.assert_close(simulated(tokens), model.eval()(tokens), atol=0.03, rtol=0)
 
 
-def test_a_layer_that_no_batch_reaches_is_refused_by_name():
+def test_a_layer_that_no_batch_reaches_is_left_out_or_if_asked_for_refused_by_name():
+    batches = [torch.zeros(1, 2, dtype=torch.long)] * 2
     with pytest.raises(BadInput, match=r"spare\.weight: never reached by the 2 calibration batches"):
-        calibration.observe(Parts(use_spare=False), [torch.zeros(1, 2, dtype=torch.long)] * 2)
+        calibration.observe(Parts(use_spare=False), batches, select=["head.weight", "spare.weight"])
+    with pytest.warns(pruners.LeftOut, match=r"spare\.weight is left out: never reached by the 2 calibration batches"):
+        simulated = calibration.simulated(Parts(use_spare=False), batches)
+    assert [type(simulated.head), type(simulated.spare)] == [calibration.Int8, nn.Linear]
 
 
 def test_no_batches_inputs_that_are_not_finite_and_wrong_names_are_refused():
@@ -232,8 +236,8 @@ def test_no_batches_inputs_that_are_not_finite_and_wrong_names_are_refused():
     nn.init.constant_(model[0].bias, float("nan"))
     with pytest.raises(BadInput, match=r"the input of 1\.weight: 2 of 2 values are NaN or infinite"):
         calibration.simulated(model, [torch.zeros(1, 2)])
-    with pytest.raises(BadInput, match=r"amax is given for 0\.weight; the model has 0\.weight, 1\.weight"):
-        calibration.quantised(model, {"0.weight": 1.0})
+    with pytest.raises(BadInput, match=r"amax is given for 9\.weight; int8 can take 0\.weight, 1\.weight"):
+        calibration.quantised(model, {"9.weight": 1.0})
 
 
 def test_all_zero_weights_and_inputs_give_the_bias():

@@ -80,7 +80,7 @@ def train(state: Path, epochs: int, rate: float = 0.5) -> tuple[nn.Module, list[
         optimizer.step()
         computed.append(epoch)
         rows.append({"epoch": epoch})
-        session.advance(rows, lambda: None, last=epoch + 1 == epochs)
+        session.save_when_due(rows, lambda: None, last=epoch + 1 == epochs)
     return model, computed
 
 

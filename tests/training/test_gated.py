@@ -51,15 +51,15 @@ def same_state(left, right):
 
 
 def stop_at(*calls):
-    """An `advance` that raises at these calls (from 1), and counts."""
+    """An `on_progress` that raises at these calls (from 1), and counts."""
 
-    def advance():
-        advance.calls += 1
-        if advance.calls in calls:
+    def on_progress():
+        on_progress.calls += 1
+        if on_progress.calls in calls:
             raise InterruptedError
 
-    advance.calls = 0
-    return advance
+    on_progress.calls = 0
+    return on_progress
 
 
 # Stages
@@ -82,7 +82,7 @@ def test_only_stage_2_moves_the_gates():
         after.append(phis(model))
         steps[len(after)] = all(torch.equal(*pair) for pair in zip(before, after[-1], strict=True))
 
-    train(model, examples, SPARSIFY, seed=0, advance=look)
+    train(model, examples, SPARSIFY, seed=0, on_progress=look)
     assert [steps[1], steps[2]] == [True, True]
     moved = [all(torch.equal(*pair) for pair in zip(a, b, strict=True)) for a, b in itertools.pairwise(after)]
     assert moved == [True, False, False, False, True, True]
@@ -97,7 +97,7 @@ def test_while_one_gate_is_undecided_in_stage_3_the_others_stay_where_they_are()
             model.fc1.gates.phi.data[0] = 0.0  # its probability is one half at any k
         seen.append(phis(model))
 
-    train(model, points(), replace(SPARSIFY, epochs=(0, 1, 1)), seed=0, advance=look)
+    train(model, points(), replace(SPARSIFY, epochs=(0, 1, 1)), seed=0, on_progress=look)
     (first, second), (first_after, second_after) = seen
     assert first_after[0] != 0
     assert torch.equal(first_after[1:], first[1:])
@@ -141,7 +141,7 @@ def test_the_rate_falls_by_ten_after_each_drop():
         def look(model=model, moves=moves):
             moves.append(model.fc2.layer.bias.detach().clone())
 
-        train(model, points(), settings, seed=0, advance=look)
+        train(model, points(), settings, seed=0, on_progress=look)
         rows[drops] = [float((b - a).abs().max()) for a, b in zip([before, *moves], moves, strict=False)]
     # Adam's first steps are as long as the rate
     assert rows[()][0] == pytest.approx(1e-3, rel=1e-3)
@@ -160,7 +160,7 @@ def test_gates_move_at_their_own_speed(speed):
         now = [*phis(model), model.fc2.layer.bias.detach().clone()]
         moves.append([float((b - a).abs().max()) for a, b in zip(before, now, strict=True)])
 
-    train(model, points(), settings, seed=0, advance=look)
+    train(model, points(), settings, seed=0, on_progress=look)
     assert moves[0] == pytest.approx([speed * 1e-3, speed * 1e-3, 1e-3], rel=1e-3)
     assert moves[1][0] < moves[0][0] * 1.2  # drops are for both
 
@@ -350,6 +350,6 @@ def test_a_session_that_lasts_until_sizes_rest_goes_on_to_the_same_numbers(tmp_p
     examples, settings, more = points(), replace(CLOSING, rest=8), {"every": 100, "shares": (0.85, 0.7)}
     rows = train(closing(), examples, settings, 0, **more)
     with pytest.raises(InterruptedError):
-        train(closing(), examples, settings, 0, state=tmp_path / "s.pt", advance=stop_at(stop), **more)
+        train(closing(), examples, settings, 0, state=tmp_path / "s.pt", on_progress=stop_at(stop), **more)
     assert train(closing(), examples, settings, 0, state=tmp_path / "s.pt", **more) == rows
     assert sum("share" in row and "accuracy" in row and row["stage"] == 2 for row in rows) == 3

@@ -44,15 +44,15 @@ def same_state(left, right):
 
 
 def stop_at(*calls):
-    """An `advance` that raises at these calls (from 1), and counts."""
+    """An `on_progress` that raises at these calls (from 1), and counts."""
 
-    def advance():
-        advance.calls += 1
-        if advance.calls in calls:
+    def on_progress():
+        on_progress.calls += 1
+        if on_progress.calls in calls:
             raise InterruptedError
 
-    advance.calls = 0
-    return advance
+    on_progress.calls = 0
+    return on_progress
 
 
 def test_the_validation_split_is_a_part_of_the_training_set_and_never_trained_on():
@@ -93,13 +93,13 @@ def test_a_session_stopped_anywhere_goes_on_to_the_same_numbers(tmp_path, stops,
     state = tmp_path / "below" / "session.pt"
     for stop in stops:
         with pytest.raises(InterruptedError):
-            train(network(**asked), examples, settings, seed=1, state=state, advance=stop_at(stop))
-    resumed, advance = network(**asked, seed=8), stop_at()
+            train(network(**asked), examples, settings, seed=1, state=state, on_progress=stop_at(stop))
+    resumed, on_progress = network(**asked, seed=8), stop_at()
     torch.rand(3)
-    assert train(resumed, examples, settings, seed=1, state=state, advance=advance) == rows
+    assert train(resumed, examples, settings, seed=1, state=state, on_progress=on_progress) == rows
     assert same_state(resumed, whole)
     assert [one.k for one in gates.gates_of(resumed)] == [one.k for one in gates.gates_of(whole)]
-    assert advance.calls == len(rows)
+    assert on_progress.calls == len(rows)
 
 
 def test_a_finished_session_only_loads_and_one_of_other_settings_is_refused(tmp_path):

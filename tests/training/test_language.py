@@ -31,10 +31,12 @@ def model():
     return LanguageModel(Decoder(10, 16, width=32, blocks=2, heads=2, dropout=0.1))
 
 
-def train(state=None, advance=lambda: None, **changed):
+def train(state=None, on_progress=lambda: None, **changed):
     network = model()
     measure = lambda network: bits(network, TEXT, 16)  # noqa: E731
-    rows = fit(network, windows(TEXT, 16, 4), SCHEDULE, 5, 0, state, advance=advance, measure=measure, **changed)
+    rows = fit(
+        network, windows(TEXT, 16, 4), SCHEDULE, 5, 0, state, on_progress=on_progress, measure=measure, **changed
+    )
     return network, rows
 
 

@@ -71,20 +71,22 @@ def mean_action(policy):
 @pytest.mark.parametrize("kind", SETTINGS)
 @pytest.mark.parametrize("stop", [1, 2, 3, 5])
 def test_a_stopped_training_goes_on_with_the_same_numbers(kind, stop, tmp_path):
-    def advance():
-        advance.calls += 1
-        if advance.calls == stop:
+    def on_progress():
+        on_progress.calls += 1
+        if on_progress.calls == stop:
             raise InterruptedError
 
     whole = agent(kind)
     rows = train(whole, DATA, RUNS, 12, 6, mean_action, stop_every=2)
-    advance.calls, state = 0, tmp_path / "deep" / "state.pt"
+    on_progress.calls, state = 0, tmp_path / "deep" / "state.pt"
     with pytest.raises(InterruptedError):
-        train(agent(kind), DATA, RUNS, 12, 6, mean_action, state, advance=advance, stop_every=2)
+        train(agent(kind), DATA, RUNS, 12, 6, mean_action, state, on_progress=on_progress, stop_every=2)
     calls = []
     again = agent(kind, pruned=False)  # masks come from the pruning, which a restarted run does again
     prune(again, DATA, RUNS, Pruning(4, 8))
-    assert train(again, DATA, RUNS, 12, 6, mean_action, state, advance=lambda: calls.append(1), stop_every=2) == rows
+    assert (
+        train(again, DATA, RUNS, 12, 6, mean_action, state, on_progress=lambda: calls.append(1), stop_every=2) == rows
+    )
     assert same(again, whole)
     assert len(calls) == 6  # those of the first session too
     assert [path.name for path in state.parent.iterdir()] == ["state.pt"]
@@ -117,7 +119,7 @@ def test_a_state_is_trained_further_and_only_by_its_own_settings(tmp_path):
 def test_saving_takes_place_at_most_so_often(tmp_path):
     state = tmp_path / "state.pt"
     seen = []
-    train(agent(), DATA, RUNS, 4, 2, state=state, advance=lambda: seen.append(state.exists()), stop_every=1)
+    train(agent(), DATA, RUNS, 4, 2, state=state, on_progress=lambda: seen.append(state.exists()), stop_every=1)
     assert seen == [False] * 4  # too soon for anything but the end
     state.unlink()
     seen.clear()
@@ -129,7 +131,7 @@ def test_saving_takes_place_at_most_so_often(tmp_path):
         2,
         state=state,
         save_seconds=0,
-        advance=lambda: seen.append(state.exists()),
+        on_progress=lambda: seen.append(state.exists()),
         stop_every=1,
     )
     assert seen == [False, True, True, True]

@@ -50,15 +50,15 @@ def same_state(left, right):
 
 
 def stop_at(*calls):
-    """An `advance` that raises at these calls (from 1), and counts."""
+    """An `on_progress` that raises at these calls (from 1), and counts."""
 
-    def advance():
-        advance.calls += 1
-        if advance.calls in calls:
+    def on_progress():
+        on_progress.calls += 1
+        if on_progress.calls in calls:
             raise InterruptedError
 
-    advance.calls = 0
-    return advance
+    on_progress.calls = 0
+    return on_progress
 
 
 def seen(model, examples, settings, **more):
@@ -268,13 +268,13 @@ def test_a_session_stopped_by_advance_goes_on_to_the_same_numbers(images, whole,
     state = tmp_path / "below" / "session.pt"
     for stop in stops:
         with pytest.raises(InterruptedError):
-            train(network(), images, SETTINGS, seed=1, state=state, advance=stop_at(stop))
-    resumed, advance = network(seed=8), stop_at()  # another initialisation: all of it comes from the file
+            train(network(), images, SETTINGS, seed=1, state=state, on_progress=stop_at(stop))
+    resumed, on_progress = network(seed=8), stop_at()  # another initialisation: all of it comes from the file
     torch.rand(3)
-    rows = train(resumed, images, SETTINGS, seed=1, state=state, advance=advance)
+    rows = train(resumed, images, SETTINGS, seed=1, state=state, on_progress=on_progress)
     assert rows == whole[0]
     assert same_state(resumed, whole[1])
-    assert advance.calls == 4  # epochs done before count too
+    assert on_progress.calls == 4  # epochs done before count too
     assert [path.name for path in state.parent.iterdir()] == ["session.pt"]
 
 
@@ -322,7 +322,7 @@ def test_a_session_of_other_settings_is_refused_and_stays(images, tmp_path, what
     state = tmp_path / "session.pt"
     asked = {"model": network(), "examples": images, "settings": SETTINGS, "seed": 1, "state": state}
     with pytest.raises(InterruptedError):
-        train(**asked, advance=stop_at(1))
+        train(**asked, on_progress=stop_at(1))
     content = state.read_bytes()
     with pytest.raises(BadInput, match=rf"session\.pt is a session with other settings \({what}\): move it away"):
         train(**asked | changes)
@@ -332,14 +332,14 @@ def test_a_session_of_other_settings_is_refused_and_stays(images, tmp_path, what
 def test_without_a_file_nothing_is_written(images, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InterruptedError):
-        train(network(), images, SETTINGS, seed=1, advance=stop_at(2))
+        train(network(), images, SETTINGS, seed=1, on_progress=stop_at(2))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_progress_bar_counts_epochs_and_goes_on_where_the_session_was_stopped(images, tmp_path, capsys):
     state = tmp_path / "session.pt"
     with pytest.raises(InterruptedError):
-        train(network(), images, SETTINGS, seed=1, state=state, advance=stop_at(3))
+        train(network(), images, SETTINGS, seed=1, state=state, on_progress=stop_at(3))
     assert capsys.readouterr() == ("", "")
     train(network(), images, SETTINGS, seed=1, state=state, progress=True)
     bar = capsys.readouterr().err

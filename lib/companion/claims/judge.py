@@ -38,7 +38,7 @@ class Unmeasurable(BadInput):
 
 @dataclass(frozen=True)
 class Cell:
-    """One network, environment or device that a claim is judged on, with its own verdict.
+    """Hold one network, environment or device that a claim is judged on, with its own verdict.
 
     Attributes:
         reason: why it is undecided or moot, as far as that is known.
@@ -56,7 +56,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Judged:
-    """A claim as judged at one scale: its cells, or why there are none."""
+    """Hold a claim as judged at one scale: its cells, or why there are none."""
 
     cells: tuple[Cell, ...] = ()
     data: str = ""
@@ -64,7 +64,7 @@ class Judged:
 
     @property
     def verdict(self) -> str:
-        """One verdict from those of the cells; cells that are moot count only where all are."""
+        """Make one verdict from those of the cells; cells that are moot count only where all are."""
         found = [cell.verdict for cell in self.cells]
         return together([one for one in found if one != MOOT] or found) if found else NOT_RUN
 
@@ -99,7 +99,7 @@ def judge(papers: list[Paper], scale: str, results: Path = base.RESULTS) -> tupl
 
 
 def measure(claim: Claim, paper: Paper, runs: pd.DataFrame | None) -> Measured:
-    """What the claim's function says: one exact number, or for each cell one (benchmark) or one a seed (runs).
+    """Say what the claim's function says: one exact number, or for each cell one (benchmark) or one a seed (runs).
 
     From runs a cell may be an interval already, where there is more to it than seeds. The function is the one of this
     name in the paper's measures.py, which is found by the name of its folder.

@@ -17,7 +17,7 @@ KINDS = ("relation", "number", "arithmetic", "control")
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim of a paper.
+    """Hold one claim of a paper.
 
     Attributes:
         where: section, table or figure.
@@ -79,7 +79,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Table:
-    """A table as the paper printed it; null where it has a dash."""
+    """Hold a table as the paper printed it; null where it has a dash."""
 
     id: str
     caption: str
@@ -94,7 +94,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Slip:
-    """Something the paper got wrong or left out: where, what it says, what was found."""
+    """Hold something the paper got wrong or left out: where, what it says, what was found."""
 
     where: str
     says: str
@@ -103,7 +103,7 @@ class Slip:
 
 @dataclass(frozen=True)
 class Paper:
-    """One paper: what it is, its tables as printed, what it claims, and which data it used (other is a stand-in).
+    """Hold one paper: what it is, its tables as printed, what it claims, and which data it used (other is a stand-in).
 
     Attributes:
         name: of its folder, where its measures are.
@@ -122,7 +122,7 @@ class Paper:
 
 
 def read(folder: Path = base.PAPERS) -> list[Paper]:
-    """All papers, by their number.
+    """Read all papers, by their number.
 
     Raises:
         BadInput: a file that is not as `Paper` says, two claims with one id, or one that presupposes none of its paper

@@ -19,7 +19,7 @@ from lib.companion.settings import SCALES
 
 
 def main(words: list[str] | None = None) -> None:
-    """The command line: judge, or check that what is written is in step."""
+    """Run the command line: judge, or check that what is written is in step."""
     parser = argparse.ArgumentParser("python -m lib.claims", description=__doc__)
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--scale", help=f"write only the verdicts of this scale: {', '.join(SCALES)}")
@@ -59,7 +59,7 @@ def write_scale(scale: str, results: Path) -> None:
 
 
 def known(scale: str) -> str:
-    """The scale, if there is such a one."""
+    """Return the scale if there is such a one."""
     if scale not in SCALES:
         raise BadInput(f"no scale {scale!r}; there are: {', '.join(SCALES)}")
     return scale

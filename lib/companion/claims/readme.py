@@ -41,17 +41,17 @@ relations are judged. Timings are medians without an interval."""
 
 
 def begin(part: str) -> str:
-    """The line in README.md at which a computed part begins."""
+    """Return the line in README.md at which a computed part begins."""
     return f"<!-- {part}: begin (python -m lib.claims) -->"
 
 
 def end(part: str) -> str:
-    """The line in README.md at which a computed part ends."""
+    """Return the line in README.md at which a computed part ends."""
     return f"<!-- {part}: end -->"
 
 
 def table(claims: pd.DataFrame) -> str:
-    """The claims as a Markdown table, each cell of a claim on a line of its own."""
+    """Write the claims as a Markdown table, each cell of a claim on a line of its own."""
     lines = ["| claim | printed | measured | criterion | verdict | scale, data |", "|---|---|---|---|---|---|"]
     for row in claims.to_dict("records"):
         ran = row["verdict"] != NOT_RUN
@@ -64,21 +64,21 @@ def table(claims: pd.DataFrame) -> str:
 
 
 def counts(claims: pd.DataFrame) -> pd.DataFrame:
-    """How many claims have which verdict: a row a paper and group of GROUPS, a column a verdict."""
+    """Count how many claims have which verdict: a row a paper and group of GROUPS, a column a verdict."""
     groups = pd.Categorical(claims.kind.map(GROUPS), list(dict.fromkeys(GROUPS.values())))
     found = pd.crosstab([claims.paper, groups], claims.verdict).rename_axis(index=["paper", "group"])
     return found.reindex(columns=list(VERDICTS), fill_value=0)
 
 
 def summary(claims: pd.DataFrame) -> str:
-    """`counts` as a Markdown table."""
+    """Write `counts` as a Markdown table."""
     lines = [f"| paper | claims | {' | '.join(VERDICTS)} |", "|---" * (len(VERDICTS) + 2) + "|"]
     lines += ["| " + " | ".join(map(str, row)) + " |" for row in counts(claims).reset_index().values]
     return "\n".join(lines)
 
 
 def page(claims: pd.DataFrame) -> str:
-    """results/claims.md: how to read it, the counts, and a table a paper."""
+    """Write results/claims.md: how to read it, the counts, and a table a paper."""
     parts = [HEAD, summary(claims)]
     for paper, mine in claims.groupby("paper"):
         parts.append(f"## Paper {paper}: {len(mine)} claims\n\n{table(mine)}")
@@ -114,7 +114,7 @@ def found(template: str, claims: pd.DataFrame, cells: pd.DataFrame) -> str:
 
 
 def updated(text: str, parts: Mapping[str, str]) -> str:
-    """README's text with its computed parts made anew."""
+    """Make the computed parts of README's text anew."""
     for part, content in parts.items():
         first, last = begin(part), end(part)
         if text.count(first) != 1 or text.count(last) != 1 or text.index(first) > text.index(last):
@@ -147,7 +147,7 @@ def _texts(readme: Path, results: Path, template: Path) -> dict[Path, str]:
 
 
 def numbers_text(row: Mapping[str, object]) -> str:
-    """A number with its interval: "-0.08 [-0.36, 0.20], 5 seeds"."""
+    """Write a number with its interval: "-0.08 [-0.36, 0.20], 5 seeds"."""
     if row["measured"] == "":
         return ""
     if int(row["seeds"]) == 0:
@@ -158,7 +158,7 @@ def numbers_text(row: Mapping[str, object]) -> str:
 
 
 def measured_text(row: Mapping[str, object], between: str = "; ") -> str:
-    """What was measured: of one cell its number and what it lacks, of several all of them with their verdicts.
+    """Write what was measured: of one cell its number and what it lacks, of several all of them with their verdicts.
 
     Args:
         between: what stands between two cells.

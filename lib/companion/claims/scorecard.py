@@ -16,7 +16,7 @@ from lib.companion.statistics import NOT_RUN, in_words
 
 
 def largest(results: Path = base.RESULTS) -> pd.DataFrame:
-    """For each claim the row of the scale that counts, with that scale in a column, by paper.
+    """Find for each claim the row of the scale that counts, with that scale in a column, by paper.
 
     The paper's own data go before a stand-in, at any scale and with any number of seeds. Among rows that are alike in
     this the larger scale counts, but one seed, which has no interval, never replaces several. What a row has put aside
@@ -40,7 +40,7 @@ def largest(results: Path = base.RESULTS) -> pd.DataFrame:
 
 
 def scorecard(papers: list[Paper], results: Path = base.RESULTS) -> pd.DataFrame:
-    """`largest`, with each claim's kind and its criterion in words."""
+    """Add to `largest` each claim's kind and its criterion in words."""
     known = {claim.id: claim for paper in papers for claim in paper.claims}
     table = largest(results)
     gone = [name for name in table.id if name not in known]

@@ -35,7 +35,9 @@ def hint(exercise: str) -> None:
 
 
 def module_of(exercise: str) -> ModuleType:
-    """The module that holds an exercise: that of the paper with its first digit, or the one of notebooks 00 and 61."""
+    """Find the module that holds an exercise: that of the paper with its first digit, or the one of notebooks 00 and
+    61.
+    """
     for claims in sorted(base.PAPERS.glob("*/claims.yaml")):
         number = re.search(r"^paper: (\d+)", claims.read_text(), re.MULTILINE)
         if number and str(exercise).startswith(number[1]) and claims.with_name("exercises.py").exists():

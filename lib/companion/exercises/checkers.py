@@ -15,7 +15,7 @@ from lib.base import BadInput
 
 @dataclass(frozen=True)
 class Exercise:
-    """One exercise.
+    """Describe one exercise.
 
     Attributes:
         judge: takes an answer and returns a hint, or None when the answer is right.
@@ -44,7 +44,7 @@ def number(
     second: str = "",
     learned: str = "",
 ) -> Exercise:
-    """An answer that is a number, right within an absolute tolerance.
+    """Judge an answer that is a number, right within an absolute tolerance.
 
     Args:
         wrong: typical wrong answers, and why each is wrong; they are recognised within the same tolerance.
@@ -67,7 +67,7 @@ def function(
     second: str = "",
     learned: str = "",
 ) -> Exercise:
-    """An answer that is a function: it must agree with the library on every case.
+    """Judge an answer that is a function: it must agree with the library on every case.
 
     Args:
         wrong: typical wrong functions, and why each is wrong; one is recognised when it gives what the answer gives.
@@ -91,7 +91,7 @@ def function(
 
 
 def checking(exercises: Mapping[str, Checker]) -> Callable[[str, object], None]:
-    """The `check` of these exercises."""
+    """Make the `check` of these exercises."""
 
     def check(exercise: str, answer: object) -> None:
         """Say whether an answer is right. An answer of ... (three dots) has not been given yet."""
@@ -111,7 +111,7 @@ def checking(exercises: Mapping[str, Checker]) -> Callable[[str, object], None]:
 
 
 def find(exercises: Mapping[str, Checker], exercise: str) -> Checker:
-    """The exercise of this name.
+    """Find the exercise of this name.
 
     Raises:
         BadInput: there is none.

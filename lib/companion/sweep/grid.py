@@ -23,7 +23,7 @@ from lib import base
 from lib.base import BadInput, build
 from lib.companion import settings
 from lib.companion.sweep import imports
-from lib.companion.sweep.jobs import Job, Stopped
+from lib.companion.sweep.context import Context, Stopped
 
 # At the quick scale: the same instructions on every x86-64 processor with AVX2, for sweeps and notebooks alike.
 PORTABLE = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
@@ -31,7 +31,7 @@ PORTABLE = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2", "ONEDNN_MAX_CPU_I
 NEEDED = {  # of an experiment's module
     "Settings": "a dataclass of what params.yaml sets",
     "configurations": "configurations(settings) lists what is run, a dictionary each",
-    "run": "run(configuration, job) gives the rows of one configuration, a dictionary each",
+    "run": "run(configuration, context) gives the rows of one configuration, a dictionary each",
     "COLUMNS": "a tuple of the names of a row's values",
 }
 COUNTED = ("epoch", "step")  # what tells the rows of one configuration apart where INDEX does not say
@@ -44,16 +44,16 @@ tqdm.set_lock(threading.RLock())
 
 @dataclass(frozen=True)
 class Grid:
-    """An experiment at a scale.
+    """Hold an experiment at a scale.
 
     Attributes:
         experiment: the module in lib/papers/PAPER/experiments. It offers Settings, a dataclass;
-            configurations(settings), a list of dictionaries; run(configuration, job), a list of rows; and COLUMNS, the
-            names of the rows' values.
+            configurations(settings), a list of dictionaries; run(configuration, context), a list of rows; and COLUMNS,
+            the names of the rows' values.
             It may offer
             KEYS: which values of a configuration tell its rows from others' (else those that are columns too);
             INDEX: which columns tell a row from others (else KEYS, and epoch or step where they are columns);
-            units(configuration): how often it calls `job.advance` (else one);
+            units(configuration): how often it calls `context.report_progress` (else one);
             needs(configuration): another configuration of the grid, or None; then run is also given that one's rows,
             or none;
             aliases(configuration): the forms in which earlier sources keyed it, and upgrade(rows): a table that
@@ -72,28 +72,28 @@ class Grid:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The values of a configuration that tell it from the others, all of them columns of its rows."""
+        """Return the values of a configuration that tell it from the others, all of them columns of its rows."""
         return keys_of(self.experiment, self.configurations.values())
 
     @property
     def index(self) -> tuple[str, ...]:
-        """The columns that tell a row from the others."""
+        """Return the columns that tell a row from the others."""
         return index_of(self.experiment, self.keys)
 
     def units(self, configuration: dict) -> int:
-        """How many units of work the configuration is, of those that the bar counts."""
+        """Count how many units of work the configuration is, of those that the bar counts."""
         return getattr(self.experiment, "units", lambda _: 1)(configuration)
 
     def identity(self, values: Mapping[str, Any]) -> tuple:
-        """What tells this configuration's (or this row's) configuration from the others."""
+        """Say what tells this configuration's (or this row's) configuration from the others."""
         return tuple(values[name] for name in self.keys)
 
     def needed(self, key: str, entries: Mapping[str, Mapping]) -> list[dict] | None:
-        """The rows that a configuration needs: none, or another's; None while that one has no entry."""
+        """Return the rows that a configuration needs: none, or another's; None while that one has no entry."""
         return entries.get(self.needs[key], {"rows": None})["rows"] if key in self.needs else []
 
     def table(self, rows: list[dict]) -> pd.DataFrame:
-        """Rows in the experiment's columns, sorted by its index."""
+        """Put rows into the experiment's columns, sorted by its index."""
         index = list(self.index)
         table = pd.DataFrame(rows, columns=list(self.experiment.COLUMNS))
         twice = table[table.duplicated(index)]
@@ -105,17 +105,17 @@ class Grid:
 
 
 def names() -> list[str]:
-    """The experiments there are."""
+    """List the experiments."""
     return sorted(path.stem for path in base.PAPERS.glob("*/experiments/*.py") if path.stem.startswith(paper_of(path)))
 
 
 def paper_of(path: Path) -> str:
-    """The short name of the paper in whose folder an experiment's file lies."""
+    """Return the short name of the paper in whose folder an experiment's file lies."""
     return path.parent.parent.name
 
 
 def module_of(name: str) -> str:
-    """The module of an experiment: lib/papers/PAPER/experiments/NAME.py, where NAME begins with the paper's.
+    """Name the module of an experiment: lib/papers/PAPER/experiments/NAME.py, where NAME begins with the paper's.
 
     Raises:
         BadInput: there is no such experiment.
@@ -148,7 +148,7 @@ def grid(name: str, scale: str, params: Path = base.PARAMS) -> Grid:
 
 
 def load(name: str) -> ModuleType:
-    """The module of an experiment.
+    """Import the module of an experiment.
 
     Raises:
         BadInput: there is no such experiment, or it lacks what each must have.
@@ -165,7 +165,7 @@ def load(name: str) -> ModuleType:
 
 
 def keys_of(experiment: ModuleType, configurations: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The experiment's KEYS, or else those of its COLUMNS that every configuration has as a text or a number."""
+    """Return the experiment's KEYS, or else those of its COLUMNS that every configuration has as a text or a number."""
     if hasattr(experiment, "KEYS"):
         return tuple(experiment.KEYS)
     configurations = list(configurations)
@@ -175,14 +175,14 @@ def keys_of(experiment: ModuleType, configurations: Iterable[Mapping[str, Any]])
 
 
 def index_of(experiment: ModuleType, keys: Sequence[str]) -> tuple[str, ...]:
-    """The experiment's INDEX, or else KEYS and what a training counts, in the order of COLUMNS."""
+    """Return the experiment's INDEX, or else KEYS and what a training counts, in the order of COLUMNS."""
     if hasattr(experiment, "INDEX"):
         return tuple(experiment.INDEX)
     return tuple(name for name in experiment.COLUMNS if name in (*keys, *COUNTED))
 
 
 def check_rows(experiment: ModuleType, configuration: Mapping[str, Any], rows: Any) -> list[dict]:
-    """The rows of a run, if they can become a table.
+    """Return the rows of a run, if they can become a table.
 
     Raises:
         BadInput: no list of dictionaries, a column that no row has, or a row without what tells it from others.
@@ -199,25 +199,25 @@ def check_rows(experiment: ModuleType, configuration: Mapping[str, Any], rows: A
 
 @functools.cache
 def imported_hash(experiment: str) -> str:
-    """The hash of the sources this process computes an experiment with: as they were when it first imported it."""
+    """Hash the sources this process computes an experiment with, as they were when it first imported it."""
     module = importlib.import_module(module_of(experiment))
     return imports.fingerprint(imports.closure(module.__name__))
 
 
 def key(configuration: dict, source_hash: str) -> str:
-    """What a configuration is stored under: its settings and the sources it is computed with."""
+    """Compute what a configuration is stored under: its settings and the sources it is computed with."""
     return hashlib.sha256(json.dumps([configuration, source_hash], sort_keys=True).encode()).hexdigest()[:16]
 
 
 def run_one(
     experiment: str,
     configuration: dict,
-    job: Job,
+    context: Context,
     source_hash: str | None = None,
     environment: Mapping[str, str] = MappingProxyType({}),
     needed: Sequence[dict] = (),
 ) -> dict:
-    """One configuration, in a worker: {status: finished | stopped | failed, rows, seconds, traceback}.
+    """Run one configuration, in a worker: {status: finished | stopped | failed, rows, seconds, traceback}.
 
     One thread, always: the rounding of a product depends on how many threads share it, and results must not depend
     on how many configurations run side by side.
@@ -231,13 +231,13 @@ def run_one(
         started = time.monotonic()
         outcome = {"status": "finished", "rows": [], "traceback": ""}
         try:
-            job.check()
+            context.check()
             prepare(environment)
             if source_hash is not None and source_hash != imported_hash(experiment):
                 raise BadInput("the sources have changed, or this worker has other ones: start it anew from the same")
             module = load(experiment)
             given = (needed,) if hasattr(module, "needs") else ()
-            outcome["rows"] = check_rows(module, configuration, module.run(configuration, job, *given))
+            outcome["rows"] = check_rows(module, configuration, module.run(configuration, context, *given))
         except Stopped:
             outcome["status"] = "stopped"
         except Exception:  # reported in full by the sweep; the other configurations go on

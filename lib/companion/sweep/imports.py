@@ -15,7 +15,7 @@ from lib.base import BadInput
 
 
 def closure(*modules: str, root: Path = base.ROOT) -> list[Path]:
-    """The files under lib/ that importing these modules runs, relative to the root, sorted.
+    """Find the files under lib/ that importing these modules runs, relative to the root, sorted.
 
     Read from the text: imports inside functions count, and so does each package's __init__ on the way. Modules must
     be named absolutely ("lib.companion.sweep"); the project has no relative imports. With a module come the files that
@@ -42,7 +42,7 @@ def closure(*modules: str, root: Path = base.ROOT) -> list[Path]:
 
 
 def beside(module: Path, tree: ast.AST, root: Path = base.ROOT) -> list[Path]:
-    """The files that a parsed module names as `Path(__file__).with_name("...")`, relative to the root."""
+    """Find the files that a parsed module names as `Path(__file__).with_name("...")`, relative to the root."""
     found: list[Path] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "Path(__file__).with_name":
@@ -53,7 +53,9 @@ def beside(module: Path, tree: ast.AST, root: Path = base.ROOT) -> list[Path]:
 
 
 def imported(tree: ast.AST) -> list[str]:
-    """Names that a parsed module imports from lib; `from lib.a import b` may be the module lib.a.b, so both count."""
+    """Find the names that a parsed module imports from lib; `from lib.a import b` may be the module lib.a.b, so both
+    count.
+    """
     names: list[str] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -64,7 +66,7 @@ def imported(tree: ast.AST) -> list[str]:
 
 
 def fingerprint(files: Iterable[Path], root: Path = base.ROOT) -> str:
-    """sha256 over names and contents of the files, in hexadecimal."""
+    """Compute the sha256 over names and contents of the files, in hexadecimal."""
     digest = hashlib.sha256()
     for path in sorted(files):
         digest.update(f"{path.as_posix()}\0".encode() + (root / path).read_bytes() + b"\0")
@@ -72,7 +74,7 @@ def fingerprint(files: Iterable[Path], root: Path = base.ROOT) -> str:
 
 
 def file_of(module: str, root: Path = base.ROOT) -> Path | None:
-    """The file of a module, relative to the root; None when the name is no module (a function, say)."""
+    """Find the file of a module, relative to the root; None when the name is no module (a function, say)."""
     base = Path(*module.split("."))
     for path in (base / "__init__.py", base.with_suffix(".py")):
         if (root / path).is_file():

@@ -26,8 +26,8 @@ from lib import base
 from lib.base import BadInput
 from lib.companion.results import write_csv, write_text
 from lib.companion.sweep import provenance
+from lib.companion.sweep.context import Context
 from lib.companion.sweep.grid import PORTABLE, Grid, grid, names, run_one
-from lib.companion.sweep.jobs import Job
 from lib.companion.sweep.progress import Bar
 from lib.companion.sweep.store import Store
 
@@ -39,7 +39,7 @@ LOST = "a worker or the scheduler was killed (out of memory?); what is finished 
 
 
 def main(words: list[str] | None = None) -> None:
-    """The command line; a message of one line and status 2 for what cannot be."""
+    """Run the command line; a message of one line and status 2 for what cannot be."""
     asked = arguments().parse_args(words)
     os.environ.update(KEEP_MEMORY)
     warnings.filterwarnings("ignore", r"\d+ tasks ", UserWarning)  # joblib's advice to whoever leaves before the end
@@ -53,7 +53,7 @@ def main(words: list[str] | None = None) -> None:
 
 
 def arguments() -> argparse.ArgumentParser:
-    """What the command line asks for."""
+    """Declare what the command line may ask for."""
     parser = argparse.ArgumentParser("python -m lib.sweep", description=__doc__)
     parser.add_argument("experiment", help=f"one of: {', '.join(names())}")
     parser.add_argument("--scale", default="quick", help="which settings of params.yaml (default: quick)")
@@ -84,14 +84,14 @@ def sweep(asked: argparse.Namespace) -> None:
         raise BadInput(f"--jobs {asked.jobs}: expected a number of processes, or 0 for one a core")
     if asked.other_sources and not asked.resume_from:
         raise BadInput("--other-sources says what may be resumed from: it needs --resume-from FILE")
-    jobs = asked.jobs or (1 if device == "cuda" else joblib.cpu_count())
+    processes = asked.jobs or (1 if device == "cuda" else joblib.cpu_count())
     deadline = None if asked.budget is None else time.time() + seconds(asked.budget)
     store = Store(asked.store.resolve() / asked.scale / asked.experiment)
     csv = asked.results / asked.scale / "runs" / f"{asked.experiment}.csv"
     base.writable(csv.parent)
     base.writable(store.folder)
     with base.locked(store.folder, f"a sweep of {asked.experiment}"):
-        _sweep(asked, work, store, csv, device, jobs, deadline, commit)
+        _sweep(asked, work, store, csv, device, processes, deadline, commit)
 
 
 def _sweep(
@@ -100,7 +100,7 @@ def _sweep(
     store: Store,
     csv: Path,
     device: str,
-    jobs: int,
+    processes: int,
     deadline: float | None,
     commit: str,
 ) -> None:
@@ -112,7 +112,7 @@ def _sweep(
     for file, others in files:
         found, parts = provenance.resume(file, work, others, entries.keys())
         entries, resumed, earlier = entries | found, resumed | found, earlier + parts
-    failed = run_missing(work, store, entries, jobs, device, deadline, asked.scheduler)
+    failed = run_missing(work, store, entries, processes, device, deadline, asked.scheduler)
     if failed:
         what = failed[0].read_text().rstrip().splitlines()[-1]
         raise BadInput(
@@ -124,7 +124,7 @@ def _sweep(
     write_csv(work.table([row for entry in entries.values() for row in entry["rows"]]), csv)
     if asked.scale != "quick" or not complete:
         own = {key: entry for key, entry in entries.items() if key not in resumed}
-        provenance.write(csv, work, own, earlier, jobs, commit)
+        provenance.write(csv, work, own, earlier, processes, commit)
     else:
         provenance.beside(csv).unlink(missing_ok=True)
     if complete:
@@ -152,10 +152,10 @@ def refuse_fewer(work: Grid, csv: Path, finished: int, allowed: bool) -> None:
         there = 0
     if there > finished and not allowed:
         less = finished < len(work.configurations)
-        way = "the same command goes on" if less else "--again writes them all the same"
+        what = "the same command goes on" if less else "--again writes them all the same"
         raise BadInput(
             f"{os.path.relpath(csv)} has {there} configurations and stays as it is: {finished} are finished now, "
-            f"which are kept; {way}"
+            f"which are kept; {what}"
         )
 
 
@@ -163,7 +163,7 @@ def run_missing(
     work: Grid,
     store: Store,
     entries: dict[str, dict],
-    jobs: int,
+    processes: int,
     device: str,
     deadline: float | None,
     scheduler: str | None,
@@ -184,14 +184,14 @@ def run_missing(
     }
     failed: list[Path] = []
     units = {key: work.units(c) for key, c in work.configurations.items()}
-    with backend(scheduler, jobs), Bar(units, store.folder, set(entries)) as bar:
+    with backend(scheduler, processes), Bar(units, store.folder, set(entries)) as bar:
         tried: set[str] = set()
         while ready := {key: rows for key in missing.keys() - tried if (rows := work.needed(key, entries)) is not None}:
             tried |= ready.keys()
             calls = (joblib.delayed(call)(key, c, ready[key], **how) for key, c in missing.items() if key in ready)
             for key, outcome in joblib.Parallel(return_as="generator_unordered", batch_size=1)(calls):
                 if outcome["status"] == "finished":
-                    entries[key] = store.add(key, missing[key], outcome, jobs)
+                    entries[key] = store.add(key, missing[key], outcome, processes)
                     bar.finished.add(key)
                 elif outcome["status"] == "failed":
                     failed.append(store.keep_traceback(key, missing[key], outcome["traceback"]))
@@ -210,22 +210,22 @@ def call(
     deadline: float | None,
     owner: int | None,
 ) -> tuple[str, dict]:
-    """What a worker does. Its folder is told from the root: one on another machine uses its own checkout.
+    """Do what a worker does. Its folder is told from the root: one on another machine uses its own checkout.
 
     Args:
         device: what `choose_device` is asked here, because the machine that asks may have another.
     """
     checkpoints = Path(os.path.normpath(base.ROOT / folder)) / key
-    job = Job(choose_device(*device), checkpoints, deadline, owner=owner)
+    context = Context(choose_device(*device), checkpoints, deadline, owner=owner)
     if checkpoints.exists() and not checkpoints.is_dir():
         base.aside(checkpoints)
     clock = checkpoints / "seconds"  # of the sessions that were stopped before
     before = seconds_before(clock)
-    outcome = run_one(experiment, configuration, job, source_hash, environment, needed)
-    outcome |= {"seconds": before + outcome["seconds"], "device": provenance.describe(job.device)}
+    outcome = run_one(experiment, configuration, context, source_hash, environment, needed)
+    outcome |= {"seconds": before + outcome["seconds"], "device": provenance.describe(context.device)}
     if outcome["status"] == "stopped" and checkpoints.exists():
         write_text(str(outcome["seconds"]), clock)
-    if job.orphan():
+    if context.orphan():
         os._exit(1)  # its memory is needed by the sweep that goes on, and nobody hears anything else it could raise
     if owner is None and outcome["status"] == "finished":  # the store, perhaps on another machine, cannot clear them up
         shutil.rmtree(checkpoints, ignore_errors=True)
@@ -233,7 +233,7 @@ def call(
 
 
 def seconds_before(clock: Path) -> float:
-    """The seconds that the sessions before this one took; 0 where none was, or where the file is damaged."""
+    """Read the seconds that the sessions before this one took; 0 where none was, or where the file is damaged."""
     try:
         told = float(clock.read_text())
     except (OSError, ValueError):
@@ -242,11 +242,11 @@ def seconds_before(clock: Path) -> float:
 
 
 @contextmanager
-def backend(scheduler: str | None, jobs: int) -> Iterator[None]:
-    """Where joblib sends the work: processes of this machine, or the workers of a Dask scheduler."""
+def backend(scheduler: str | None, processes: int) -> Iterator[None]:
+    """Set where joblib sends the work: processes of this machine, or the workers of a Dask scheduler."""
     if scheduler is None:
         deaf = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}  # Ctrl-C is for this process
-        with joblib.parallel_config("loky", n_jobs=jobs, **deaf):
+        with joblib.parallel_config("loky", n_jobs=processes, **deaf):
             try:
                 yield
             except BrokenExecutor as error:
@@ -271,7 +271,7 @@ def backend(scheduler: str | None, jobs: int) -> Iterator[None]:
 
 
 def choose_device(asked: str, scale: str) -> str:
-    """ "cpu" or "cuda". Quick results are gated and must be the same everywhere, so they stay on the processor."""
+    """Choose "cpu" or "cuda". Quick results are gated and must be the same everywhere: they stay on the processor."""
     import torch
 
     if asked not in ("auto", "cpu", "cuda"):
@@ -284,7 +284,7 @@ def choose_device(asked: str, scale: str) -> str:
 
 
 def seconds(budget: str) -> float:
-    """ "90s", "25m", "2h" in seconds."""
+    """Turn "90s", "25m" or "2h" into seconds."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", budget)
     if match is None:
         raise BadInput(f"--budget {budget}: expected a number and a unit, such as 90s, 25m or 2h")

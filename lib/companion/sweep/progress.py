@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 
 class Bar:
-    """Reads what each running configuration says of itself (`Job.advance`) and shows the sum and who is at work.
+    """Read what each running configuration reports (`Context.report_progress`) and show the sum and who is at work.
 
     It never goes back: a configuration that a stopped sweep had begun counts as far as it was, and stays there until
     it has got beyond. On machines that share no folder with this one the bar moves when a configuration is finished.

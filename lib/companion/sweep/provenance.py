@@ -26,17 +26,17 @@ from lib.companion.sweep.grid import Grid, key
 
 
 def beside(csv: Path) -> Path:
-    """The provenance file of a run file."""
+    """Name the provenance file of a run file."""
     return csv.with_suffix(".provenance.yaml")
 
 
-def write(csv: Path, work: Grid, own: dict[str, dict], earlier: list[dict], jobs: int, source: str) -> None:
+def write(csv: Path, work: Grid, own: dict[str, dict], earlier: list[dict], processes: int, source: str) -> None:
     """Describe the run file: its parts, each computed by one commit on one kind of machine.
 
     Args:
         own: the configurations finished here, {key: entry}.
         earlier: parts that came from another run file, see `resume`.
-        jobs: processes of this sweep; of what an interrupted one had finished, the entries tell.
+        processes: processes of this sweep; of what an interrupted one had finished, the entries tell.
         source: the commit of what runs here.
     """
     versions = {"python": platform.python_version()} | {name: version(name) for name in ("torch", "numpy", "pandas")}
@@ -45,7 +45,7 @@ def write(csv: Path, work: Grid, own: dict[str, dict], earlier: list[dict], jobs
         "source_hash": work.source_hash,
         "versions": versions,
         "device": "; ".join(sorted({entry["device"] for entry in own.values()})),
-        "processes": max((entry.get("processes", jobs) for entry in own.values()), default=jobs),
+        "processes": max((entry.get("processes", processes) for entry in own.values()), default=processes),
         "threads_a_process": 1,
         # summed over configurations; several may have run at the same time
         "seconds": round(sum(entry["seconds"] for entry in own.values())),
@@ -66,7 +66,7 @@ def write(csv: Path, work: Grid, own: dict[str, dict], earlier: list[dict], jobs
 def resume(
     csv: Path, work: Grid, others: bool = False, known: Collection[str] = ()
 ) -> tuple[dict[str, dict], list[dict]]:
-    """The finished configurations of an earlier, partial run file as store entries, and the parts they came in.
+    """Read the finished configurations of an earlier, partial run file as store entries, and the parts they came in.
 
     A configuration is known again by its settings, as they are now or in a form of the experiment's `aliases`: a
     setting that was renamed, or that was added later with a value that says what was done before. A table that lacks a
@@ -115,7 +115,7 @@ def resume(
 
 
 def read_rows(csv: Path, work: Grid) -> pd.DataFrame:
-    """The rows of a run file in the experiment's columns of today.
+    """Read the rows of a run file in the experiment's columns of today.
 
     Raises:
         BadInput: no table, a column is missing, or a row lacks what tells it from others.
@@ -164,7 +164,7 @@ def _expect(path: Path, content: Any, kinds: Mapping[str, Any]) -> None:
 
 
 def commit() -> str:
-    """The commit of the checkout, marked when its code differs from it; "unknown" outside git."""
+    """Name the commit of the checkout, marked when its code differs from it; "unknown" outside git."""
     try:
         changed = _git("status", "--porcelain", "--", "lib", "params.yaml")
         return _git("rev-parse", "HEAD") + (" with changes" if changed else "")
@@ -177,7 +177,7 @@ def _git(*words: str) -> str:
 
 
 def describe(device: str) -> str:
-    """The processor or GPU by its trade name, and how many cores there are for us."""
+    """Name the processor or GPU by its trade name, and count the cores there are for us."""
     if device == "cuda":
         import torch
 

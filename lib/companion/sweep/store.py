@@ -13,7 +13,7 @@ from lib.companion.results import write_text
 
 
 class Store:
-    """A folder with one file for each finished configuration of one experiment at one scale.
+    """Keep a folder with one file for each finished configuration of one experiment at one scale.
 
     KEY.json holds a configuration's settings, rows, seconds, device, how many processes its sweep had, and a checksum
     over KEY and all of them. KEY/ holds the checkpoints of one that is not finished; KEY.failed.txt the traceback of
@@ -24,11 +24,11 @@ class Store:
         self.folder = folder
 
     def checkpoints(self, key: str) -> Path:
-        """Where the configuration may keep unfinished work."""
+        """Say where the configuration may keep unfinished work."""
         return self.folder / key
 
     def finished(self, keys: list[str]) -> dict[str, dict]:
-        """{key: entry} of those keys that are there and whole. A damaged entry is set aside and named."""
+        """Read {key: entry} of those keys that are there and whole. A damaged entry is set aside and named."""
         entries = {}
         for key in keys:
             path = self.folder / f"{key}.json"

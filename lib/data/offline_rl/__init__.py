@@ -30,7 +30,7 @@ def check(source: str, quality: str, transitions: int | None) -> None:
 
 
 def load(source: str, env: str, quality: str = "expert", transitions: int | None = None, seed: int = 0) -> Bundle:
-    """Offline data of one environment.
+    """Load the offline data of one environment.
 
     Args:
         source: one of SOURCES.

@@ -14,7 +14,7 @@ BEYOND = 1e-4  # by how much rounding may carry an action beyond its bound
 
 @dataclass(frozen=True, eq=False)
 class Bundle:
-    """Transitions (s, a, r, s') of one environment, in the order in which they happened, episode after episode.
+    """Hold transitions (s, a, r, s') of one environment, in the order in which they happened, episode after episode.
 
     No transition leads from the cut end of one episode into the next: `next_observations` is what really followed, or
     else the transition is not here. So a value may be carried back over every transition that is not terminal, after a
@@ -67,13 +67,13 @@ class Bundle:
         return len(self.rewards)
 
     def take(self, count: int) -> Bundle:
-        """The first transitions alone."""
+        """Take the first transitions alone."""
         if not 1 <= count <= len(self):
             raise BadInput(f"{self.source} has {len(self)} transitions; {count} of them cannot be taken")
         arrays = [field.name for field in fields(self) if field.name not in ("source", "env")]
         return replace(self, **{name: getattr(self, name)[:count] for name in arrays})
 
     def returns(self) -> np.ndarray:
-        """The sum of rewards of each episode that ends within the bundle, float64 [episodes]."""
+        """Compute the sum of rewards of each episode that ends within the bundle, float64 [episodes]."""
         ends = np.flatnonzero(self.terminals | self.timeouts) + 1
         return np.diff(np.cumsum(self.rewards, dtype=np.float64)[ends - 1], prepend=0.0)

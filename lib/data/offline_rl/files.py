@@ -22,7 +22,7 @@ KEYS = ("observations", "actions", "rewards", "terminals", "timeouts")
 
 
 def d4rl(name: str, path: Path | None = None, places: sources.Places = sources.PROJECT) -> Bundle:
-    """Data of D4RL (Fu et al. 2020), as its own `qlearning_dataset` makes transitions of them.
+    """Read data of D4RL (Fu et al. 2020), as its own `qlearning_dataset` makes transitions of them.
 
     A file holds what was seen step after step, so the next observation of a step is the observation of the next row.
     At a timeout that row belongs to another episode: such steps are dropped, and so is the last of the file. The step
@@ -45,18 +45,18 @@ def d4rl(name: str, path: Path | None = None, places: sources.Places = sources.P
 
 
 def prepare(name: str, places: sources.Places = sources.PROJECT) -> tuple[dict[str, Path], str]:
-    """The checked arrays of D4RL's data, {array: file}, and where they came from; see `sources.prepare`."""
+    """Prepare the checked arrays of D4RL's data, {array: file}, and where they came from; see `sources.prepare`."""
     return sources.prepare(name, read_publisher, places)
 
 
 def read_publisher(files: Mapping[str, bytes]) -> dict[str, np.ndarray]:
-    """The arrays of the one file of D4RL's that a set consists of."""
+    """Read the arrays of the one file of D4RL's that a set consists of."""
     [(name, content)] = files.items()
     return read_hdf5(io.BytesIO(content), name)
 
 
 def read_hdf5(file: Path | BinaryIO, name: str) -> dict[str, np.ndarray]:
-    """The arrays KEYS of a D4RL file, with as many rows each; `name` is what errors call it."""
+    """Read the arrays KEYS of a D4RL file, with as many rows each; `name` is what errors call it."""
     if isinstance(file, Path) and file.is_dir():
         raise BadInput(f"{name} is a folder; name a D4RL file in HDF5 format")
     try:
@@ -99,24 +99,25 @@ def _refuse_empty_promises(name: str, key: str, one: h5py.Dataset) -> None:
 
 
 def transitions(arrays: Mapping[str, np.ndarray], env: str, source: str) -> Bundle:
-    """What D4RL's `qlearning_dataset` makes of the arrays KEYS, and where episodes were cut."""
+    """Make what D4RL's `qlearning_dataset` makes of the arrays KEYS, and where episodes were cut."""
     observations = np.asarray(arrays["observations"], np.float32)
     terminals, timeouts = (np.asarray(arrays[key]).astype(bool) for key in ("terminals", "timeouts"))
-    kept = np.flatnonzero(~timeouts[:-1])
+    rows = np.flatnonzero(~timeouts[:-1])
     return Bundle(
         source=source,
         env=env,
-        observations=observations[kept],
-        actions=np.asarray(arrays["actions"], np.float32)[kept],
-        rewards=np.asarray(arrays["rewards"], np.float32)[kept],
-        next_observations=observations[kept + 1],
-        terminals=terminals[kept],
-        timeouts=(timeouts[kept + 1] & ~terminals[kept]),
+        observations=observations[rows],
+        actions=np.asarray(arrays["actions"], np.float32)[rows],
+        rewards=np.asarray(arrays["rewards"], np.float32)[rows],
+        next_observations=observations[rows + 1],
+        terminals=terminals[rows],
+        timeouts=(timeouts[rows + 1] & ~terminals[rows]),
     )
 
 
 def minari(name: str) -> Bundle:
-    """Data of Minari, such as "mujoco/hopper/expert-v0"; downloaded by that package, which is not part of the lock.
+    """Read data of Minari, such as "mujoco/hopper/expert-v0"; downloaded by that package, which is not part of the
+    lock.
 
     Nothing says which bytes they should be: they are used as they come, with every number and shape checked. They are
     of Gymnasium's -v5 environments (see `names`), so their returns and D4RL's references do not quite belong
@@ -137,7 +138,8 @@ def minari(name: str) -> Bundle:
 
 
 def from_episodes(episodes: Iterable[Any], env: str, source: str) -> Bundle:
-    """Episodes as Minari has them: observations [t + 1, o], actions [t, a], rewards, terminations, truncations [t].
+    """Join episodes as Minari has them: observations [t + 1, o], actions [t, a], rewards, terminations, truncations
+    [t].
 
     The last observation of an episode is there, so its last transition stays, cut or not.
 

@@ -20,7 +20,7 @@ QUALITIES = ("random", "medium", "expert", "medium-replay", "full-replay", "medi
 
 @dataclass(frozen=True)
 class Environment:
-    """One environment; actions lie in [-1, 1], and an episode is cut after 1,000 steps.
+    """Describe one environment; actions lie in [-1, 1], and an episode is cut after 1,000 steps.
 
     Attributes:
         name: as D4RL writes it.
@@ -45,7 +45,7 @@ ENVIRONMENTS = {
 
 
 def environment(name: str) -> Environment:
-    """The environment that is meant: "hopper", "Hopper-v4", or D4RL's "hopper-v2", "hopper-expert-v2".
+    """Find the environment that is meant: "hopper", "Hopper-v4", or D4RL's "hopper-v2", "hopper-expert-v2".
 
     Raises:
         BadInput: another environment, or another version of one of these.
@@ -58,5 +58,5 @@ def environment(name: str) -> Environment:
 
 
 def normalised(name: str, returns: float | np.ndarray) -> float | np.ndarray:
-    """D4RL's score of returns: 0 for its random policy, 100 for its expert (Fu et al. 2020); any name."""
+    """Compute D4RL's score of returns: 0 for its random policy, 100 for its expert (Fu et al. 2020); any name."""
     return normalised_return(environment(name).id, returns)

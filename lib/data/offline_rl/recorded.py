@@ -55,7 +55,7 @@ def recorded(
 def episode(
     game: gymnasium.Env, act: Act, draw: np.random.Generator, noise: float, limit: int
 ) -> dict[str, np.ndarray]:
-    """One episode, or its first `limit` steps, as the arrays of a `Bundle`."""
+    """Play one episode, or its first `limit` steps, as the arrays of a `Bundle`."""
     observation, _ = game.reset(seed=int(draw.integers(2**31)))
     shocks = noise * draw.standard_normal((STEPS, *game.action_space.shape), dtype=np.float32)
     seen, actions, rewards = [observation.astype(np.float32)], [], []

@@ -8,7 +8,7 @@ voxceleb         VoxCeleb2's development set to learn from, VoxCeleb1's three li
 from __future__ import annotations
 
 from lib.base import BadInput
-from lib.data.speech.cache import kept
+from lib.data.speech.cache import cached
 from lib.data.speech.prepared import FORMS, prepare
 from lib.data.speech.prepared import load as recorded
 from lib.data.speech.utterances import Speech, Trials, Utterances, hold_out
@@ -23,4 +23,4 @@ def load(name: str) -> Speech:
     """Load the corpus called `name`, one of NAMES; the features of a recorded one are computed at its first use."""
     if name not in NAMES:
         raise BadInput(f"no corpus called {name!r}; there are: {', '.join(NAMES)}")
-    return kept() if name == "synthetic" else recorded(name)
+    return cached() if name == "synthetic" else recorded(name)

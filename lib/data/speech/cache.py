@@ -27,7 +27,7 @@ LIBRARIES = ("numpy", "scipy", "kaldi-native-fbank")
 
 
 @cache
-def kept(sizes: Sizes = SIZES, seed: int = 0, folder: Path = FOLDER) -> Speech:
+def cached(sizes: Sizes = SIZES, seed: int = 0, folder: Path = FOLDER) -> Speech:
     """Return the voices of `synthetic`, read from a file of the folder if an earlier process made the same ones.
 
     The file is named after everything that the numbers depend on, and its checksums are compared as it is read: a

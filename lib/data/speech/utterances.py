@@ -54,13 +54,13 @@ class Utterances:
     def of_speakers(self, chosen: Sequence[int]) -> Utterances:
         """Take the utterances of these speakers alone, whose labels become 0, 1, ... in the order given."""
         labels = {speaker: label for label, speaker in enumerate(chosen)}
-        kept = [index for index, speaker in enumerate(self.speakers) if speaker in labels]
+        chosen = [index for index, speaker in enumerate(self.speakers) if speaker in labels]
         return Utterances(
-            np.concatenate([self[index] for index in kept]),
-            np.cumsum([0, *(len(self[index]) for index in kept)]),
-            np.array([labels[speaker] for speaker in self.speakers[kept]]),
-            self.means[kept],
-            None if self.sessions is None else self.sessions[kept],
+            np.concatenate([self[index] for index in chosen]),
+            np.cumsum([0, *(len(self[index]) for index in chosen)]),
+            np.array([labels[speaker] for speaker in self.speakers[chosen]]),
+            self.means[chosen],
+            None if self.sessions is None else self.sessions[chosen],
         )
 
     def crops(self, chosen: Sequence[int], frames: int, uniforms: Sequence[float]) -> np.ndarray:
@@ -73,11 +73,11 @@ class Utterances:
         """
         cut = np.empty((len(chosen), frames, BANDS), np.float32)
         for row, (index, uniform) in enumerate(zip(chosen, uniforms, strict=True)):
-            whole = self[index]
-            if len(whole) < frames:
-                whole = np.tile(whole, (-(-frames // len(whole)), 1))
-            first = int(uniform * (len(whole) - frames + 1))
-            cut[row] = whole[first : first + frames]
+            utterance = self[index]
+            if len(utterance) < frames:
+                utterance = np.tile(utterance, (-(-frames // len(utterance)), 1))
+            first = int(uniform * (len(utterance) - frames + 1))
+            cut[row] = utterance[first : first + frames]
         return cut
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from lib import pruners
@@ -19,6 +20,41 @@ def _sparsities(rewards: list[float]) -> list[int]:
     return [round(100 * schedule.target(chance, reward)) for chance, reward in enumerate(rewards, start=1)]
 
 
+def _pruned_by_gains(rewards: list[float]) -> list[int]:
+    """Prunes whenever a reward is above the one before: a typical mistake."""
+    found, before = [], 0.0
+    for reward in rewards:
+        found.append((found[-1] if found else 0) + 5 * (reward > before))
+        before = reward
+    return found
+
+
+def _pruned_by_ties(rewards: list[float]) -> list[int]:
+    """Prunes at a reward that equals the record too: a typical mistake."""
+    found, highest = [], 0.0
+    for reward in rewards:
+        found.append((found[-1] if found else 0) + 5 * (reward >= highest))
+        highest = max(highest, reward)
+    return found
+
+
+def _window(returns: list[float], size: int) -> list[float]:
+    return [float(np.mean(returns[max(0, end - size) : end])) for end in range(1, len(returns) + 1)]
+
+
+def _window_of_full(returns: list[float], size: int) -> list[float]:
+    """Counts episodes that there are not yet as 0: a typical mistake."""
+    return [float(np.sum(returns[max(0, end - size) : end]) / size) for end in range(1, len(returns) + 1)]
+
+
+def _pruned_without_noise() -> float:
+    """The percentage that notebook 51's made-up agent has lost in the end, without noise and two points at a time."""
+    steps = np.arange(1, 1001)
+    learned = 100 * (1 - np.exp(-steps / 250)) - 60 * np.exp(-(((steps - 450) / 80) ** 2))
+    schedule = pruners.RewardAware(increase=0.02, every=25, reference="pruning")
+    return 100 * [schedule.target(step, reward) for step, reward in enumerate(learned, start=1)][-1]
+
+
 def _steady_sparsity() -> float:
     return 100 * sum(min(step // 10_000 * 0.01, 0.95) for step in range(1_000_000)) / 1_000_000
 
@@ -26,6 +62,21 @@ def _steady_sparsity() -> float:
 def _average_ratio(sparsities: list[float], block: int, shift: float) -> float:
     blocks = [block if sparsity < shift else 1 for sparsity in sparsities]
     return sum(ratio(s, b, bitmap="none") for s, b in zip(sparsities, blocks, strict=True)) / len(sparsities)
+
+
+def _last_ratio(sparsities: list[float], block: int, shift: float) -> float:
+    """Takes the end for the average: a typical mistake."""
+    return _average_ratio(sparsities[-1:], block, shift)
+
+
+def _released(numbers: list[float], kept: list[bool]) -> list[list[float]]:
+    return _circulant_block([number * keep for number, keep in zip(numbers, kept, strict=True)])
+
+
+def _added_by_blocks(final: float) -> float:
+    """Points that blocks of 4 add to the average ratio while the sparsity grows evenly to `final`."""
+    sparsity = final * np.linspace(0, 1, 401)
+    return float(100 * (ratio(sparsity, np.full(401, 4)) - ratio(sparsity, np.full(401, 1))).mean())
 
 
 def _shared_score(weights: list[float], gradients: list[float]) -> float:
@@ -52,34 +103,140 @@ EXERCISES: dict[str, Checker] = {
         "An eighth of the numbers is left, and a sixteenth is charged for the bitmap; then times the share.",
         tolerance=0.06,
     ),
-    "51.1": function(
-        _sparsities,
-        [([1.0, 3.0, 2.0, 3.0, 4.0],), ([-5.0, -1.0, 0.0, 0.5],), ([],), ([9.0, 8.0, 7.0],)],
-        "Five points more whenever a reward is above all before it, and above 0; otherwise as before.",
-    ),
-    "51.2": number(
+    "51.1": number(
         _steady_sparsity(),
         "It grows evenly from 0 to 95 % during 950,000 steps and stays there; average both parts by their length.",
         tolerance=0.8,
+        wrong={
+            95: "that is where it ends; average over the whole training.",
+            47.5: "that forgets the last 50,000 steps, in which it stays at 95 %.",
+            0.499: "this is the share; the question is for percent.",
+        },
+        second="0.95 x 47.5 + 0.05 x 95.",
+        learned="Even a steady pruning to 95 % has an average below one half: what is saved late is saved briefly.",
     ),
-    "51.3": number(
+    "51.2": number(
         100 * ratio(_steady_sparsity() / 100, 1, share=0.917),
         "The ratio is linear in S, so put the average sparsity into equation 3.",
         tolerance=0.8,
+        wrong={
+            45.8: "the bitmap costs a sixteenth of what the weights take.",
+            43.6: "the share applies to the bitmap as well: only compressed layers have one.",
+            49.9: "that is the sparsity; equation 3 charges a bitmap and counts only the compressed share.",
+        },
+        second="0.917 x (0.499 - 1/16).",
+        learned="The printed 49.1 % of HalfCheetah is out of reach at this rhythm, so the paper pruned more often.",
+    ),
+    "51.3": function(
+        _sparsities,
+        [([1.0, 3.0, 2.0, 3.0, 4.0],), ([-5.0, -1.0, 0.0, 0.5],), ([],), ([9.0, 8.0, 7.0],)],
+        "Five points more whenever a reward is above all before it, and above 0; otherwise as before.",
+        wrong=[
+            (
+                lambda rewards: [5 * sum(r > 0 for r in rewards[: i + 1]) for i in range(len(rewards))],
+                "you prune at every positive reward; it has to be a record.",
+            ),
+            (_pruned_by_gains, "you compare with the reward before; compare with the highest so far."),
+            (_pruned_by_ties, "a reward that only equals the record is no new one."),
+        ],
+        second="Keep two numbers: the highest reward so far (0 at first) and the sparsity.",
+        learned="This is algorithm 2; everything else about it is when a reward is known.",
+    ),
+    "51.4": function(
+        _window,
+        [([1.0, 3.0, 5.0], 2), ([4.0], 10), ([2.0, 4.0, 6.0, 8.0, 10.0], 3)],
+        "After episode i average the last `size` of the first i + 1 returns.",
+        wrong=[
+            (
+                lambda returns, size: _window(returns, len(returns)),
+                "that is the mean of all episodes so far; take the last ones.",
+            ),
+            (
+                _window_of_full,
+                "before there are `size` episodes, average those there are; do not count missing ones as 0.",
+            ),
+            (lambda returns, size: list(returns), "these are the returns themselves; average them."),
+        ],
+        second="[sum(r) / len(r) for r in (returns[max(0, i + 1 - size) : i + 1] for i in range(len(returns)))]",
+        learned="A longer window makes fewer, but surer records.",
+    ),
+    "51.5": number(
+        _pruned_without_noise(),
+        "sparsity, highest = reward_aware(learned, increase=0.02); the answer is 100 * sparsity[-1].",
+        tolerance=0.5,
+        wrong={
+            30: "that is the noisy agent; take `learned`, not `reward`.",
+            80: "that would be every chance; in the bad time the reward is no record.",
+            0.62: "this is the share; the question is for percent.",
+        },
+        second="Of 40 chances 31 come with a record, each takes two points.",
+        learned="Noise makes early lucky records that block later ones; a smooth curve is nearly always a record.",
     ),
     "52.1": number(
         100 * (0.491 / 0.917 + 1 / 16),
         "Solve equation 3 for S: divide by the share, then add what the bitmap costs.",
         tolerance=0.06,
+        wrong={
+            53.5: "add what the bitmap costs, a sixteenth.",
+            55.4: "divide by the share before you add the bitmap, which only compressed layers have.",
+            51.3: "the share divides the ratio; it does not multiply it.",
+        },
+        second="0.491 / 0.917 + 1/16.",
+        learned="So on average nearly 60 % of the compressed weights were gone, not 49 %.",
     ),
-    "52.2": function(
+    "52.2": number(
+        100 * (ratio(0.5, 4) - ratio(0.5, 1)),
+        "The bitmap costs the same before and after; what share of the numbers is kept before, what after?",
+        wrong={
+            75: "that is at a sparsity of 0; here half of the numbers are gone already.",
+            50: "that is the share kept afterwards; what was kept before?",
+            12.5: "that is the share kept before the release; what is kept after it?",
+        },
+        second="Before: 0.5 / 4 of the numbers. After: 0.5.",
+        learned="The later the release, the smaller the fall: (1 - S)(1 - 1/B).",
+    ),
+    "52.3": function(
         _average_ratio,
         [([0.0, 0.25, 0.5, 0.75], 4, 0.5), ([0.0, 0.5], 2, 1.0), ([0.0, 0.25], 4, 0.0), ([0.5, 0.5], 2, 0.5)],
         "While S is below shift a step saves 1 - (1 - S) / B, afterwards S; average over the steps.",
+        wrong=[
+            (lambda sparsities, block, shift: _average_ratio(sparsities, block, 2.0), "you never release the blocks."),
+            (lambda sparsities, block, shift: _average_ratio(sparsities, 1, shift), "you forget what blocks save."),
+            (_last_ratio, "that is the ratio in the end; average over the steps."),
+        ],
+        second="np.mean([1 - (1 - s) / block if s < shift else s for s in sparsities])",
+        learned="The average rewards whatever saves early; that is why blocks look so good in it.",
     ),
-    "52.3": number(
-        100 * (ratio(0.5, 4) - ratio(0.5, 1)),
-        "The bitmap costs the same before and after; what share of the numbers is kept before, what after?",
+    "52.4": function(
+        _released,
+        [
+            ([1.0, 2.0, 3.0, 4.0], [True, True, True, True]),
+            ([1.0, 2.0, 3.0, 4.0], [True, False, False, True]),
+            ([-1.0, 0.5, 0.0, 2.0], [False, True, True, True]),
+        ],
+        "Row i, column j holds c[(i - j) % 4] where that number is kept, else 0.",
+        wrong=[
+            (lambda numbers, kept: _released(numbers, [True] * 4), "pruned numbers are 0 at all of their four places."),
+            (
+                lambda numbers, kept: [list(column) for column in zip(*_released(numbers, kept), strict=True)],
+                "that is the transposed block; it is (i - j), not (j - i).",
+            ),
+            (lambda numbers, kept: [list(numbers)] * 4, "each row is shifted by one place against the row before."),
+        ],
+        second="[[c[(i - j) % 4] * kept[(i - j) % 4] for j in range(4)] for i in range(4)]",
+        learned="The function is the same before and after; only what may change from now on differs.",
+    ),
+    "52.5": number(
+        _added_by_blocks(0.4),
+        "100 * (ratio(sparsity, 4) - ratio(sparsity, 1)).mean()",
+        tolerance=0.6,
+        wrong={
+            45: "that is for 80 %; put 0.4 * progress.",
+            75: "that is what they add at a sparsity of 0; it falls as weights go.",
+            0.6: "this is the share; the question is for points.",
+        },
+        second="On average (1 - S) (1 - 1/4), and S is 0.2 on average.",
+        learned="Blocks add (1 - S)(1 - 1/B): most where little is pruned.",
     ),
     "53.1": number(
         80,

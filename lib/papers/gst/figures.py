@@ -9,7 +9,7 @@ from lib.companion import plots
 from lib.papers.gst.measures import METHODS
 
 # way of training: (label, colour, marker, line)
-WAYS = {
+METHODS = {
     "dense": (METHODS["dense"], plots.GREY, "o", "-"),
     "gradual": (METHODS["gradual"], plots.ORANGE, "v", "--"),
     "rwp": (METHODS["rwp"], "#000000", "s", "-."),
@@ -21,14 +21,14 @@ WAYS = {
 }
 
 
-def curves(axes: Axes, runs: pd.DataFrame, column: str, way: str) -> None:
-    """How a column of one way of training goes (paper 5): a line for the mean over seeds, a band for their range.
+def curves(axes: Axes, runs: pd.DataFrame, column: str, method: str) -> None:
+    """Draw how a column of one way of training goes (paper 5): a line for the mean over seeds, a band for their range.
 
     Args:
         runs: one row an evaluation and seed, columns step and the one to draw.
-        way: of WAYS.
+        method: of METHODS.
     """
-    cells = runs.groupby("step")[column]
-    mean = cells.mean()
-    axes.plot(mean, markevery=max(len(mean) // 8, 1), **plots.variant_style(way, WAYS))
-    axes.fill_between(mean.index, cells.min(), cells.max(), color=WAYS[way][1], alpha=0.15, linewidth=0)
+    by_step = runs.groupby("step")[column]
+    mean = by_step.mean()
+    axes.plot(mean, markevery=max(len(mean) // 8, 1), **plots.variant_style(method, METHODS))
+    axes.fill_between(mean.index, by_step.min(), by_step.max(), color=METHODS[method][1], alpha=0.15, linewidth=0)

@@ -45,7 +45,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {  # with
 def ends(
     runs: pd.DataFrame, steps: int | None = None, part: tuple[float, float] | list[float] = (1 - END, 1.0)
 ) -> pd.DataFrame:
-    """One row a run: its last row, the return averaged over the evaluations of the last fifth of its steps.
+    """Select one row a run: its last row, the return averaged over the evaluations of the last fifth of its steps.
 
     Args:
         runs: one row an evaluation, columns KEYS, step, return and others.
@@ -66,7 +66,8 @@ def lead(
     steps: int | None = None,
     part: tuple[float, float] | list[float] = (1 - END, 1.0),
 ) -> Values:
-    """How much more the chosen runs earn than others of the same seed, in percent of the dense return in the end.
+    """Measure how much more the chosen runs earn than others of the same seed, in percent of the dense return in the
+    end.
 
     Args:
         part: of the training, see `ends`.
@@ -86,7 +87,8 @@ def lead(
 
 
 def recovery(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None = None) -> Values:
-    """How much nearer to the dense agent a run is in the end than after its shift, in percent of the dense return.
+    """Measure how much nearer to the dense agent a run is in the end than after its shift, in percent of the dense
+    return.
 
     After the shift: the evaluations of the first fifth of the steps that were left. A run without a shift, or without
     an evaluation there, is left out. A row has the return before its step's pruning and the sparsity after it
@@ -110,19 +112,19 @@ def recovery(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None
 
 
 def pruned(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None = None) -> Values:
-    """The share of coefficients that is removed in the end, in percent."""
+    """Measure the share of coefficients that is removed in the end, in percent."""
     return _percent(runs, chosen, steps, "sparsity")
 
 
 def average_ratio(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None = None) -> Values:
-    """The compression ratio by equation 3, averaged over training, in percent."""
+    """Measure the compression ratio by equation 3, averaged over training, in percent."""
     return _percent(runs, chosen, steps, "compression_ratio")
 
 
 def ratio_lead(
     runs: pd.DataFrame, chosen: Mapping[str, object], against: Mapping[str, object], steps: int | None = None
 ) -> Values:
-    """How much higher that ratio is than that of others of the same seed, in points."""
+    """Measure how much higher that ratio is than that of others of the same seed, in points."""
     end, found = ends(runs, steps), {}
     for name, kind in _kinds(end, chosen):
         both = pairs.paired(end, ["seed"], kind, kind | against, "compression_ratio")
@@ -133,7 +135,8 @@ def ratio_lead(
 def offline_lead(
     runs: pd.DataFrame, chosen: Mapping[str, object], against: Mapping[str, object] = OFFLINE_DENSE
 ) -> Values:
-    """How many normalised points more the chosen runs earn than others of the same seed, at their last evaluation.
+    """Measure how many normalised points more the chosen runs earn than others of the same seed, at their last
+    evaluation.
 
     Args:
         runs: one row an evaluation, columns OFFLINE_KEYS, step and normalised_return.
@@ -145,20 +148,20 @@ def offline_lead(
     return found
 
 
-def offline_way(row: object) -> str:
-    """What a way of training from fixed data is called: of a row with the columns OFFLINE_KEYS."""
+def offline_method_of(row: object) -> str:
+    """Say what a way of training from fixed data is called: of a row with the columns OFFLINE_KEYS."""
     return grouping(row) if row.choice == "none" else f"{row.choice}, {grouping(row)}, {100 * row.kept:g} % kept"
 
 
 def grouping(row: object) -> str:
-    """How its weights share numbers: of a row with the columns block and shift."""
+    """Say how its weights share numbers: of a row with the columns block and shift."""
     if row.block == 1:
         return "single weights"
     return f"B = {row.block}, released at {row.shift:g}" if row.shift < 1 else f"B = {row.block} to the end"
 
 
-def way(row: object) -> str:
-    """What a run's way of training is called: of a row with the columns KEYS."""
+def method_of(row: object) -> str:
+    """Say what a run's way of training is called: of a row with the columns KEYS."""
     text = METHODS[row.method]
     if row.block > 1:
         text += f", B = {row.block}, released at {row.shift:g}"
@@ -170,7 +173,7 @@ def way(row: object) -> str:
 
 
 def operations_per_byte(network: str, batch: int, value_bits: int = 16) -> float:
-    """How many operations a network does in a forward pass with each byte it moves (figure 1).
+    """Compute how many operations a network does in a forward pass with each byte it moves (figure 1).
 
     It limits how fast a network can be trained; counted as in `sizes.operations_per_byte`.
 
@@ -184,7 +187,8 @@ def operations_per_byte(network: str, batch: int, value_bits: int = 16) -> float
 
 
 def packed_gap(block: int, sparsity: float, bitmap: str = "weights") -> float:
-    """The saving of HalfCheetah's actor in really packed bytes minus that of `ratio`, its second layer in blocks of B.
+    """Compute the saving of HalfCheetah's actor in really packed bytes minus that of `ratio`, its second layer in
+    blocks of B.
 
     Returns:
         percentage points; not exactly 0, because bits and coefficients are whole.
@@ -200,7 +204,7 @@ def packed_gap(block: int, sparsity: float, bitmap: str = "weights") -> float:
 
 
 def weight_share(layers: Sequence[Sequence[int]], compressed: Sequence[int]) -> float:
-    """P_comp / P_total of a network in percent, weights only.
+    """Compute P_comp / P_total of a network in percent, weights only.
 
     Args:
         layers: the sizes of each layer's weight, such as [256, 17]; of several alike their number besides.
@@ -211,7 +215,7 @@ def weight_share(layers: Sequence[Sequence[int]], compressed: Sequence[int]) -> 
 
 
 def changed_by_conversion(conversion: str, size: int = 64) -> float:
-    """The largest change of a weight when blocks of 4 become blocks of 2, in standard deviations (section 3.3)."""
+    """Find the largest change of a weight when blocks of 4 become blocks of 2, in standard deviations (section 3.3)."""
     before, after, _ = groups.phases(4, conversion)
     draw = torch.Generator().manual_seed(0)
     weight = expand(torch.randn(size // 4, size // 4, number(before), generator=draw), before, (size, size))
@@ -219,7 +223,7 @@ def changed_by_conversion(conversion: str, size: int = 64) -> float:
 
 
 def csr_crossover(rows: int, columns: int, index_bits: int = 16, pointer_bits: int = 32) -> float:
-    """The sparsity above which CSR says in fewer bits than a bitmap where the values are (section 3.4).
+    """Find the sparsity above which CSR says in fewer bits than a bitmap where the values are (section 3.4).
 
     Both store the same values, so only metadata counts: an index a value and a pointer a row against a bit a place.
     """
@@ -231,7 +235,7 @@ def csr_crossover(rows: int, columns: int, index_bits: int = 16, pointer_bits: i
 def _kinds(runs: pd.DataFrame, chosen: Mapping[str, object], keys: Sequence[str] = KEYS) -> list[tuple[str, dict]]:
     """List the ways of training among the chosen runs: for each its cell's name, and what its runs have in common."""
     rows = pairs.chosen(runs, chosen)[[key for key in keys if key != "seed"]].drop_duplicates()
-    name = offline_way if "choice" in keys else way
+    name = offline_method_of if "choice" in keys else method_of
     return [(f"{row.env}, {name(row)}", row._asdict()) for row in rows.itertuples(index=False)]
 
 

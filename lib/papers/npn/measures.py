@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from lib.base import BadInput
-from lib.companion.cells import Values, cells
+from lib.companion.cells import Values, by_cell
 from lib.companion.pairs import chosen, last, refuse_absent, side_by_side
 from lib.models.alexnet import alexnet
 from lib.models.lenet import lenet5
@@ -41,7 +41,7 @@ def value(
     data: Sequence[str] | None = None,
     epoch: int | None = None,
 ) -> Values:
-    """What a column holds in the end, seed by seed.
+    """Measure what a column holds in the end, seed by seed.
 
     Args:
         runs: one row a variant, seed and epoch.
@@ -56,7 +56,7 @@ def value(
     refuse_absent(runs, "variant", variant)
     runs = _of(runs, data)
     runs = runs if epoch is None else runs[runs.epoch == epoch]
-    return cells(last(chosen(runs, _kind(runs, variant, stage)), INDEX).set_index(INDEX)[column])
+    return by_cell(last(chosen(runs, _kind(runs, variant, stage)), INDEX).set_index(INDEX)[column])
 
 
 def difference(
@@ -68,12 +68,12 @@ def difference(
     column: str = "accuracy",
     data: Sequence[str] | None = None,
 ) -> Values:
-    """A variant's value minus that of another, or of itself at another stage, seed by seed.
+    """Subtract from a variant's value that of another, or of itself at another stage, seed by seed.
 
     Args: as `value`.
     """
     both = _side_by_side(runs, {"one": (variant, stage), "other": (against, against_stage)}, column, data)
-    return cells(both.one - both.other)
+    return by_cell(both.one - both.other)
 
 
 def share(
@@ -85,12 +85,12 @@ def share(
     against_stage: int | None = None,
     data: Sequence[str] | None = None,
 ) -> Values:
-    """A variant's value in percent of another's, or of itself at another stage, seed by seed: 100 is as large.
+    """Compute a variant's value in percent of another's, or of itself at another stage, seed by seed: 100 is as large.
 
     Args: as `value`.
     """
     both = _side_by_side(runs, {"one": (variant, stage), "other": (against, against_stage)}, column, data)
-    return cells(100 * both.one / both.other)
+    return by_cell(100 * both.one / both.other)
 
 
 def factor(
@@ -100,18 +100,18 @@ def factor(
     stage: int | None = None,
     data: Sequence[str] | None = None,
 ) -> Values:
-    """How far variants are apart: the largest value over the smallest, seed by seed; 1 is the same.
+    """Measure how far variants are apart: the largest value over the smallest, seed by seed; 1 is the same.
 
     Args: as `value`.
     """
     both = _side_by_side(runs, {name: (name, stage) for name in variants}, column, data)
-    return cells(both.max(axis=1) / both.min(axis=1))
+    return by_cell(both.max(axis=1) / both.min(axis=1))
 
 
 def over_taus(
     runs: pd.DataFrame, variant: str, taus: Sequence[float], stage: int, column: str = "accuracy", ratio: bool = False
 ) -> Values:
-    """How far the same networks are apart at several tau, seed by seed: the largest value minus the smallest.
+    """Measure how far the same networks are apart at several tau, seed by seed: the largest value minus the smallest.
 
     Args:
         ratio: the largest value over the smallest instead; 1 is the same.
@@ -121,25 +121,25 @@ def over_taus(
     """
     both = _side_by_side(runs, {tau: (variant, stage, tau) for tau in taus}, column)
     smallest, largest = both.min(axis=1), both.max(axis=1)
-    return cells(largest / smallest if ratio else largest - smallest)
+    return by_cell(largest / smallest if ratio else largest - smallest)
 
 
 def undecided(runs: pd.DataFrame, variant: str, taus: tuple[float, float], stage: int) -> Values:
-    """Gates that are neither open nor closed for certain, in percent of all, seed by seed.
+    """Count the gates that are neither open nor closed for certain, in percent of all, seed by seed.
 
     They are those whose g lies between two thresholds: open at the lower, closed at the higher. All are open at the
     end of stage 1.
     """
     low, high = taus
-    sides = {"low": (variant, stage, low), "high": (variant, stage, high), "whole": (variant, 1, low)}
+    sides = {"low": (variant, stage, low), "high": (variant, stage, high), "gates": (variant, 1, low)}
     both = _side_by_side(runs, sides, "architecture")
     counts = both.map(_open_gates)
-    return cells(100 * (counts.low - counts.high) / counts.whole)
+    return by_cell(100 * (counts.low - counts.high) / counts.gates)
 
 
 def at_share(runs: pd.DataFrame, variant: str, share: float) -> Values:
-    """The accuracy where stage 2 first leaves no more than a share of the weights, minus that at the end of stage 1 in
-    the same network, seed by seed. A seed that never has so few is left out.
+    """Subtract the accuracy at the end of stage 1 from that where stage 2 first leaves no more than a share of the
+    weights, seed by seed. A seed that never has so few is left out.
 
     Args:
         share: of the weights at the end of stage 1, in percent. Rows are needed of the epoch in which it is passed: see
@@ -150,11 +150,12 @@ def at_share(runs: pd.DataFrame, variant: str, share: float) -> Values:
     rows = chosen(runs, _kind(runs, variant, 2)).join(before.add_suffix("_before"), INDEX)
     rows = rows.sort_values("epoch", kind="stable")
     first = rows[100 * rows.parameters <= share * rows.parameters_before].groupby(INDEX).first()
-    return cells(first.accuracy - first.accuracy_before)
+    return by_cell(first.accuracy - first.accuracy_before)
 
 
 def weights(network: str, architecture: str) -> int:
-    """Weights of an architecture in the paper's notation, counted as its tables count: products of open gates.
+    """Count the weights of an architecture in the paper's notation, counted as its tables count: products of open
+    gates.
 
     Args:
         network: a key of NETWORKS.
@@ -174,30 +175,30 @@ def weights(network: str, architecture: str) -> int:
 
 
 def worst_gap(network: str, printed: Mapping[str, float]) -> float:
-    """The largest difference between weights as printed, {architecture: number}, and as counted, in percent."""
+    """Find the largest difference between weights as printed, {architecture: number}, and as counted, in percent."""
     counted = {name: weights(network, name) for name in printed}
     return max(100 * abs(number / counted[name] - 1) for name, number in printed.items())
 
 
-def removed(network: str, whole: str, left: str) -> float:
-    """Weights that one architecture has less than another, in percent of the other's."""
-    return 100 * (1 - weights(network, left) / weights(network, whole))
+def removed(network: str, before: str, left: str) -> float:
+    """Count the weights that one architecture has less than another, in percent of the other's."""
+    return 100 * (1 - weights(network, left) / weights(network, before))
 
 
 def probability(kind: str, k: float, phi: float) -> float:
-    """g_k(phi) of a gate (equations 10 and 11)."""
+    """Compute g_k(phi) of a gate (equations 10 and 11)."""
     return float(_gate(kind, k, phi).probability().detach())
 
 
 def slope(kind: str, k: float, phi: float) -> float:
-    """The size of d g_k / d phi, what the gradient of phi is a multiple of (equations 9 and 16)."""
+    """Compute the size of d g_k / d phi, what the gradient of phi is a multiple of (equations 9 and 16)."""
     gate = _gate(kind, k, phi)
     gate.probability().sum().backward()
     return abs(float(gate.phi.grad))
 
 
 def learning_draws(kind: str, k: float, phi: float) -> float:
-    """In which share of all draws (percent) a gate that is closed at test time learns from the data.
+    """Compute in which share of all draws (percent) a gate that is closed at test time learns from the data.
 
     With binary gates it does where equation 7's two settings differ, in the hard concrete estimator where the drawn
     value has a gradient.
@@ -218,7 +219,7 @@ def learning_draws(kind: str, k: float, phi: float) -> float:
 
 
 def estimate_over_gradient(kind: str, k: float, phi: float, factor: bool) -> float:
-    """The mean of the ARM estimate of one gate, over the gradient it stands for; 1 is unbiased.
+    """Compute the mean of the ARM estimate of one gate, over the gradient it stands for; 1 is unbiased.
 
     Of f(z) = z, whose expectation has the gradient d g_k / d phi. With one gate any other f gives the same ratio.
 
@@ -231,7 +232,7 @@ def estimate_over_gradient(kind: str, k: float, phi: float, factor: bool) -> flo
 
 
 def variance_against_ar(kind: str, k: float, phi: float) -> float:
-    """The variance of the ARM estimate of one gate in percent of that of the AR estimate, of f(z) = z.
+    """Compute the variance of the ARM estimate of one gate in percent of that of the AR estimate, of f(z) = z.
 
     Both are multiplied by the same d logit(g) / d phi, which drops out. AR's is f(1[u < g]) (1 - 2 u) (section 2).
     """

@@ -35,7 +35,7 @@ from lib import base
 from lib.base import BadInput
 from lib.companion.results import read_csv, write_csv, write_text
 from lib.companion.settings import read_yaml
-from lib.companion.sweep.jobs import Stopped
+from lib.companion.sweep.context import Stopped
 from lib.data import policies
 from lib.data.environments import normalised_return
 from lib.models.mlp import MLP
@@ -57,7 +57,7 @@ class Enough(Exception):
 
 
 class Session:
-    """What is known of one training session besides its state: the learning curve and the snapshots, on disk.
+    """Hold what is known of one training session besides its state: the learning curve and the snapshots, on disk.
 
     It is called after each step of training.
 
@@ -86,7 +86,7 @@ class Session:
             raise Stopped
 
     def best(self) -> float:
-        """The confirmed mean return of the best snapshot so far."""
+        """Return the confirmed mean return of the best snapshot so far."""
         return self.snapshots.get("expert", {"return": -np.inf})["return"]
 
     def evaluate(self, trainer: td3.Trainer) -> None:
@@ -108,9 +108,9 @@ class Session:
         (then, steps), self.since = self.since, (monotonic(), step)
         speed = f"{(step - steps) / (began - then):.0f} steps/s" if steps else "starting"
         latest = f"{trainer.returns[0][-1]:.0f}" if trainer.returns[0] else "-"
-        kept = ", ".join(f"{name} {s['return']:.0f} at {s['step']:,}" for name, s in self.snapshots.items())
+        best = ", ".join(f"{name} {s['return']:.0f} at {s['step']:,}" for name, s in self.snapshots.items())
         print(
-            f"{self.env} seed {self.seed}  step {step:,}  return {mean:.0f}  in training {latest}  {speed}  {kept}",
+            f"{self.env} seed {self.seed}  step {step:,}  return {mean:.0f}  in training {latest}  {speed}  {best}",
             flush=True,
         )
 
@@ -131,7 +131,7 @@ class Session:
 
 
 def policy_of(actor: MLP, run: int = 0) -> policies.Policy:
-    """One run's actor as a policy, rounded to float16."""
+    """Turn one run's actor into a policy, rounded to float16. actor as a policy, rounded to float16."""
     arrays = [
         [getattr(layer, name)[run].detach().cpu().half().float().numpy() for layer in actor.layers]
         for name in ("weight", "bias")
@@ -140,28 +140,28 @@ def policy_of(actor: MLP, run: int = 0) -> policies.Policy:
 
 
 def stacked(policy: policies.Policy) -> Callable[[np.ndarray], np.ndarray]:
-    """A policy as the only run of a stack: [1, n, o] -> [1, n, a]."""
+    """Hold a policy as the only run of a stack: [1, n, o] -> [1, n, a]."""
     return lambda observations: policy(observations[0])[None]
 
 
 def read_session(folder: Path) -> dict:
-    """What `Session` has written to session.yaml. BadInput if it has written nothing yet, or the file is damaged."""
+    """Read what `Session` has written to session.yaml. BadInput if there is nothing yet, or the file is damaged."""
     if not (folder / "session.yaml").exists():
         raise BadInput(f"no session in {folder}; its first evaluation comes after {EVERY:,} steps")
     content = read_yaml(folder / "session.yaml")
     try:
-        whole = {"settings", "snapshots"} <= content.keys() and all(
+        readable = {"settings", "snapshots"} <= content.keys() and all(
             isinstance(one["step"], int) and np.isfinite(one["return"]) for one in content["snapshots"].values()
         )
     except (AttributeError, KeyError, TypeError):
-        whole = False
-    if not whole:
+        readable = False
+    if not readable:
         raise BadInput(f"{folder / 'session.yaml'} is damaged: move {folder} away to start anew")
     return content
 
 
 def read_curve(folder: Path) -> pd.DataFrame:
-    """The learning curve so far, columns step and return. BadInput if the file is damaged."""
+    """Read the learning curve so far, columns step and return. BadInput if the file is damaged."""
     curve = read_csv(folder / "curve.csv", ("step", "return"))
     if not np.isfinite(curve.select_dtypes("number").reindex(columns=["step", "return"])).all(axis=None):
         raise BadInput(f"{folder / 'curve.csv'} is damaged: move {folder} away to start anew")
@@ -242,7 +242,7 @@ def keep(env: str, seed: int, folder: Path, experts: Path = policies.EXPERTS) ->
 
 
 def main(words: list[str] | None = None) -> int:
-    """The program. Exit status 0; 2 for bad input, with one line why; 143 when a signal stopped it."""
+    """Run the program. Exit status 0; 2 for bad input, with one line why; 143 when a signal stopped it."""
     parser = argparse.ArgumentParser(
         "python -m lib.papers.offline_rl.experts",
         description=__doc__,

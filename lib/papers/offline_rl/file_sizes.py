@@ -24,17 +24,17 @@ State = Mapping[str, Tensor]
 
 
 def dense(state: State, dtype: torch.dtype = torch.float32) -> int:
-    """torch.save of the state_dict as it is."""
+    """Measure torch.save of the state_dict as it is."""
     return _saved({name: tensor.to(dtype) for name, tensor in state.items()})
 
 
 def coo(state: State) -> int:
-    """torch.save after `to_sparse()` on every tensor, as the paper did: two int64 indices a kept weight."""
+    """Measure torch.save after `to_sparse()` on every tensor, as the paper did: two int64 indices a kept weight."""
     return _saved({name: tensor.to_sparse() for name, tensor in state.items()})
 
 
 def csr(state: State) -> int:
-    """torch.save after `to_sparse_csr()`, an int64 index a kept weight and one a row; biases as they are."""
+    """Measure torch.save after `to_sparse_csr()`, an int64 index a kept weight and one a row; biases as they are."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
         # the column indices are a view of COO's pairs, all of which would be saved: a copy holds them alone
@@ -42,19 +42,22 @@ def csr(state: State) -> int:
 
 
 def bitmap(state: State) -> int:
-    """torch.save of the kept weights and one bit a place; biases as they are."""
+    """Measure torch.save of the kept weights and one bit a place; biases as they are."""
     parts = {}
     for name, tensor in state.items():
         if tensor.dim() == 2:
-            kept = tensor != 0
-            parts |= {f"{name}.places": torch.from_numpy(np.packbits(kept.numpy())), f"{name}.values": tensor[kept]}
+            nonzero = tensor != 0
+            parts |= {
+                f"{name}.places": torch.from_numpy(np.packbits(nonzero.numpy())),
+                f"{name}.values": tensor[nonzero],
+            }
         else:
             parts[name] = tensor
     return _saved(parts)
 
 
 def coded(state: State, dtype: torch.dtype = torch.float32) -> int:
-    """`lib.kernels.packed`: kept weights and an entropy-coded bitmap."""
+    """Measure a file of `lib.kernels.packed`: kept weights and an entropy-coded bitmap."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "packed"
         packed.save({name: tensor.to(dtype) for name, tensor in state.items()}, path)
@@ -62,11 +65,11 @@ def coded(state: State, dtype: torch.dtype = torch.float32) -> int:
 
 
 def floor(state: State, dtype: torch.dtype = torch.float32) -> int:
-    """No file: the fewest bytes that hold the kept values and tell which they are, layer by layer."""
+    """Compute, without a file, the fewest bytes that hold the kept values and tell which they are, layer by layer."""
     bits = 0.0
     for tensor in state.values():
-        kept = int((tensor != 0).sum())
-        bits += kept * 8 * dtype.itemsize + packed.floor_bits(tensor.numel(), kept)
+        nonzeros = int((tensor != 0).sum())
+        bits += nonzeros * 8 * dtype.itemsize + packed.floor_bits(tensor.numel(), nonzeros)
     return math.ceil(bits / 8)
 
 
@@ -90,7 +93,7 @@ def _saved(parts: State) -> int:
 
 
 def bcq_networks(observations: int = 17, actions: int = 6) -> dict[str, nn.Module]:
-    """The three networks of BCQ (Fujimoto et al. 2019), newly drawn from the seed 0: actor, twin critic, VAE.
+    """Build the three networks of BCQ (Fujimoto et al. 2019), newly drawn from the seed 0: actor, twin critic, VAE.
 
     By default those of Table 1, whose sizes fit HalfCheetah and Walker2d (17, 6) and not Hopper (11, 3).
     """
@@ -112,7 +115,7 @@ def bcq_networks(observations: int = 17, actions: int = 6) -> dict[str, nn.Modul
 
 
 def pruned(network: nn.Module, sparsity: float) -> dict[str, Tensor]:
-    """The state_dict of a network without the smallest of its weights; biases stay."""
+    """Prune the state_dict of a network without the smallest of its weights; biases stay."""
     masks = pruners.unstructured(pruners.magnitude(network), sparsity)
     state = {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
     return state | {name: state[name].masked_fill(~mask, 0) for name, mask in masks.items()}
@@ -120,7 +123,7 @@ def pruned(network: nn.Module, sparsity: float) -> dict[str, Tensor]:
 
 @cache  # several claims ask for the same files
 def megabytes(network: str, form: str, sparsity: float = 0.0) -> float:
-    """One cell of Table 1: the file of a BCQ network in a format, in 1e6 bytes. The unit is the paper's too.
+    """Measure one cell of Table 1: the file of a BCQ network in a format, in 1e6 bytes. The unit is the paper's too.
 
     Which weights are gone matters little to the size; here they are the smallest of the network.
     """
@@ -131,7 +134,7 @@ def megabytes(network: str, form: str, sparsity: float = 0.0) -> float:
 
 
 def table(sparsities: Sequence[float], formats: Sequence[str] = tuple(FORMATS)) -> pd.DataFrame:
-    """Table 1 and figure 4: columns network, format, sparsity, megabytes (1e6 bytes)."""
+    """Compute table 1 and figure 4: columns network, format, sparsity, megabytes (1e6 bytes)."""
     rows = []
     for name, network in bcq_networks().items():
         for sparsity in sparsities:

@@ -10,7 +10,7 @@ from pandas.core.groupby import SeriesGroupBy
 from scipy import stats
 
 from lib.base import BadInput
-from lib.companion.cells import Values, cells
+from lib.companion.cells import Values, by_cell
 from lib.companion.pairs import Kind, chosen, last, paired
 from lib.companion.statistics import Interval
 from lib.papers.offline_rl.file_sizes import bcq_networks, megabytes
@@ -21,7 +21,7 @@ DRAWS = 10_000  # bootstrap samples
 
 
 def interquartile_mean(scores: Mapping[str, Sequence[float]], confidence: float = 0.95) -> Interval:
-    """The mean of the middle half of all scores, with a stratified bootstrap interval (Agarwal et al. 2021).
+    """Compute the mean of the middle half of all scores, with a stratified bootstrap interval (Agarwal et al. 2021).
 
     The lowest and the highest quarter (rounded down) are left out, so that one failed run does not decide. Each draw
     takes from every task as many of its own runs as it has, with replacement. Simulated with normal scores of three
@@ -59,7 +59,7 @@ def kept_return(
     learned: float | None = None,
     variant: str = "normalised",
 ) -> Values:
-    """A pruned agent's last return over that of the dense one of the same seed: {"data/env": {seed: ratio}}.
+    """Divide a pruned agent's last return by that of the dense one of the same seed: {"data/env": {seed: ratio}}.
 
     Args:
         runs: one row an evaluation, columns KEYS, step, return, normalised_return.
@@ -81,7 +81,7 @@ def kept_return(
     if (both.other <= 0).any():
         where = "/".join(map(str, both.index[both.other <= 0][0]))
         raise BadInput(f"the dense {algorithm} earns {both.other.min():g} on {where}; compare points with `difference`")
-    return cells(both.one / both.other)
+    return by_cell(both.one / both.other)
 
 
 def difference(
@@ -95,7 +95,7 @@ def difference(
     scaled: bool | None = None,
     variant: str = "normalised",
 ) -> Values:
-    """A pruned agent's last normalised return minus another's of the same seed: {"data/env": {seed: points}}.
+    """Subtract another's last normalised return from a pruned agent's of the same seed: {"data/env": {seed: points}}.
 
     Args:
         against: the other's pruner, at the same sparsity; None: the dense agent.
@@ -105,7 +105,7 @@ def difference(
     other = _kind(algorithm) if against is None else pruned | {"pruner": against}
     runs = _of(runs, envs, quality, scaled=scaled, variant=variant)
     both = paired(runs, INDEX, pruned, other, "normalised_return")
-    return cells(both.one - both.other)
+    return by_cell(both.one - both.other)
 
 
 def gain_by_batches(
@@ -117,7 +117,7 @@ def gain_by_batches(
     quality: str = "expert",
     variant: str = "normalised",
 ) -> Values:
-    """What a score of several batches gains over one of a single batch, as `difference`."""
+    """Measure what a score of several batches gains over one of a single batch, as `difference`."""
     runs = _of(runs, quality=quality, variant=variant)
     return _gain(runs, _kind(algorithm, pruner, sparsity), "batches", batches, 1)
 
@@ -125,7 +125,7 @@ def gain_by_batches(
 def gain_by_variant(
     runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float, variant: str, against: str = "normalised"
 ) -> Values:
-    """What runs of one variant earn more than those of another, in normalised points of the same seed.
+    """Measure what runs of one variant earn more than those of another, in normalised points of the same seed.
 
     Args:
         variant, against: such as "float32" and "normalised", which computes products in bfloat16.
@@ -136,19 +136,19 @@ def gain_by_variant(
 def gain_by_rounds(
     runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float, rounds: int, variant: str = "normalised"
 ) -> Values:
-    """What pruning in several rounds gains over a single one (`offline_rl_rounds`), as `difference`."""
+    """Measure what pruning in several rounds gains over a single one (`offline_rl_rounds`), as `difference`."""
     return _gain(_of(runs, variant=variant), _kind(algorithm, pruner, sparsity), "rounds", rounds, 1)
 
 
 def gain_by_scaling(runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float) -> Values:
-    """What scaled observations gain over observations as they are (`offline_rl_scaling`), as `difference`."""
+    """Measure what scaled observations gain over observations as they are (`offline_rl_scaling`), as `difference`."""
     return _gain(_of(runs), _kind(algorithm, pruner, sparsity), "scaled", True, False)
 
 
 def share_kept(
     runs: pd.DataFrame, algorithms: Sequence[str], pruners: Sequence[str], sparsity: float, at_least: float
 ) -> dict[str, Interval]:
-    """Of all experiments the share in which pruned agents keep so much of their return on average.
+    """Compute the share of all experiments in which pruned agents keep so much of their return on average.
 
     An experiment is an algorithm with a pruner on an environment; what its seeds keep (`kept_return`) is averaged. The
     95 % interval draws seeds again, with replacement, in each experiment by itself.
@@ -171,13 +171,13 @@ def share_kept(
 
 
 def unseen(runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float, scaled: bool) -> Values:
-    """How many observations a pruned network does not see: {"data/env": {seed: number}}."""
+    """Count how many observations a pruned network does not see: {"data/env": {seed: number}}."""
     kind = _kind(algorithm, pruner, sparsity)
-    return cells(paired(_of(runs, scaled=scaled), INDEX, kind, kind, "unseen").one.astype(float))
+    return by_cell(paired(_of(runs, scaled=scaled), INDEX, kind, kind, "unseen").one.astype(float))
 
 
 def lead_of_last(runs: pd.DataFrame, pruner: str, sparsity: float, variant: str = "normalised") -> Values:
-    """How much more of a network's last layer is kept than of its fullest other (paper 1, figure 3), in points.
+    """Measure how much more of a network's last layer is kept than of its fullest other (paper 1, figure 3), in points.
 
     Args:
         runs: columns data, env, variant, pruner, sparsity, seed, network, layer (from 1), kept (percent).
@@ -186,39 +186,44 @@ def lead_of_last(runs: pd.DataFrame, pruner: str, sparsity: float, variant: str 
     Returns:
         {"data/env/network": {seed: points}}.
     """
-    kept = _kept(runs, pruner, sparsity, variant)
-    return cells(kept.agg(lambda layers: layers.iloc[-1] - layers.iloc[:-1].max()))
+    shares = _kept(runs, pruner, sparsity, variant)
+    return by_cell(shares.agg(lambda layers: layers.iloc[-1] - layers.iloc[:-1].max()))
 
 
 def spread(runs: pd.DataFrame, pruner: str, sparsity: float, variant: str = "normalised") -> Values:
-    """How much more a network's fullest layer keeps than its emptiest, in points; arguments as in `lead_of_last`."""
-    kept = _kept(runs, pruner, sparsity, variant)
-    return cells(kept.max() - kept.min())
+    """Measure how much more a network's fullest layer keeps than its emptiest, in points; arguments as in
+    `lead_of_last`.
+    """
+    shares = _kept(runs, pruner, sparsity, variant)
+    return by_cell(shares.max() - shares.min())
 
 
 def last_kept_more(
     runs: pd.DataFrame, pruner: str, against: str, sparsity: float, variant: str = "normalised"
 ) -> Values:
-    """How much more of each network's last layer one pruner keeps than another, as `lead_of_last`; {} without both."""
+    """Measure how much more of each network's last layer one pruner keeps than another, as `lead_of_last`; {} without
+    both.
+    """
     one, other = (_kept(runs, name, sparsity, variant).last() for name in (pruner, against))
-    return cells((one - other).dropna())
+    return by_cell((one - other).dropna())
 
 
 def same_pattern(runs: pd.DataFrame, pruner: str, against: str, sparsity: float, variant: str = "normalised") -> Values:
-    """How alike two pruners order all layers of an agent by what they keep of them: {"data/env": {seed: correlation}}.
+    """Measure how alike two pruners order all layers of an agent by what they keep of them: {"data/env": {seed:
+    correlation}}.
 
     Spearman's rank correlation over the layers of all networks, from -1 (the other way round) to 1 (the same order). It
     is {} where one of the two is missing. Arguments as in `lead_of_last`.
     """
     both = chosen(runs, {"sparsity": sparsity, "variant": variant, "pruner": [pruner, against]})
-    kept = both.pivot(index=[*INDEX, "network", "layer"], columns="pruner", values="kept").dropna()
-    if not {pruner, against} <= set(kept):
+    shares = both.pivot(index=[*INDEX, "network", "layer"], columns="pruner", values="kept").dropna()
+    if not {pruner, against} <= set(shares):
         return {}
-    return cells(kept.groupby(level=INDEX).apply(lambda one: one[pruner].corr(one[against], method="spearman")))
+    return by_cell(shares.groupby(level=INDEX).apply(lambda one: one[pruner].corr(one[against], method="spearman")))
 
 
 def worst_gap(form: str, sparsity: float, printed: Mapping[str, float]) -> float:
-    """The largest relative difference, in percent, between files and the sizes printed for them.
+    """Find the largest relative difference, in percent, between files and the sizes printed for them.
 
     Args:
         printed: {network: megabytes}.
@@ -227,13 +232,14 @@ def worst_gap(form: str, sparsity: float, printed: Mapping[str, float]) -> float
 
 
 def times_smaller(form: str, sparsity: float) -> float:
-    """How many times smaller than their dense files the pruned networks are, all of BCQ's together."""
+    """Compute how many times smaller than their dense files the pruned networks are, all of BCQ's together."""
     sizes = [(megabytes(name, "dense"), megabytes(name, form, sparsity)) for name in bcq_networks()]
     return sum(dense for dense, _ in sizes) / sum(small for _, small in sizes)
 
 
 def break_even(form: str) -> float:
-    """The sparsity in percent at which files of BCQ's networks, all together, are as large as dense ones (figure 4).
+    """Find the sparsity in percent at which files of BCQ's networks, all together, are as large as dense ones (figure
+    4).
 
     A file grows by the same bytes for each kept weight, so it is where a line through two sizes crosses the dense one.
     """
@@ -242,7 +248,7 @@ def break_even(form: str) -> float:
 
 
 def of_agents(agents: pd.DataFrame, task: str, sparsity: float, device: str) -> dict[str, float]:
-    """How many times as fast as a dense one a network of the weights that are left is (paper 1, section 6).
+    """Measure how many times as fast as a dense one a network of the weights that are left is (paper 1, section 6).
 
     Args:
         agents: rows of `lib.bench.sparse_agents`.
@@ -266,7 +272,7 @@ def of_agents(agents: pd.DataFrame, task: str, sparsity: float, device: str) -> 
 def _gain(runs: pd.DataFrame, kind: Kind, column: str, one: object, other: object) -> Values:
     """What runs of a kind earn more with one value of a column than with another, in points of the same seed."""
     both = paired(runs, INDEX, {**kind, column: one}, {**kind, column: other}, "normalised_return")
-    return cells(both.one - both.other)
+    return by_cell(both.one - both.other)
 
 
 def _kind(algorithm: str, pruner: str = "dense", sparsity: float = 0.0) -> dict:

@@ -19,7 +19,7 @@ DISTILLATIONS = {  # what a student is taught
 
 
 def system(name: str) -> str:
-    """What a system of paper 3, such as "resnet18/resnet34/mse", is called in every figure and table."""
+    """Say what a system of paper 3, such as "resnet18/resnet34/mse", is called in every figure and table."""
     network, teacher, distillation = name.split("/")
     if distillation == "none":
         return plots.NETWORKS[network]
@@ -28,7 +28,8 @@ def system(name: str) -> str:
 
 
 def error_rates(runs: pd.DataFrame, chosen: Sequence[str] | None = None) -> pd.DataFrame:
-    """What the systems of paper 3 reach: one row a system and list of trials, intervals over seeds and speakers.
+    """Tabulate what the systems of paper 3 reach: one row a system and list of trials, intervals over seeds and
+    speakers.
 
     Args:
         runs: of all systems, because their spread over seeds is pooled.

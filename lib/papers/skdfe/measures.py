@@ -27,7 +27,7 @@ CELL = ["data", "trials", "width"]
 
 
 def error(runs: pd.DataFrame, system: str, column: str = "eer", trials: str | None = None) -> dict[str, Interval]:
-    """A system's error, the mean over seeds: {"data/trials, width 16": interval}.
+    """Measure a system's error, the mean over seeds: {"data/trials, width 16": interval}.
 
     Args:
         runs: one row a seed, list of trials and draw of the test speakers; draw 0 is the speakers as they are.
@@ -45,7 +45,7 @@ def improvement(
     column: str = "eer",
     trials: str | None = None,
 ) -> dict[str, Interval]:
-    """How much smaller one system's error is than another's, in percent of the other's; below 0 it is larger.
+    """Measure how much smaller one system's error is than another's, in percent of the other's; below 0 it is larger.
 
     Of several systems a side the geometric mean counts. Lists of trials that lack one of them are left out.
 
@@ -56,7 +56,9 @@ def improvement(
 
 
 def gain_of_plda(runs: pd.DataFrame) -> dict[str, Interval]:
-    """How much smaller the equal error rate is by PLDA than by cosine, in percent: geometric mean of all systems."""
+    """Measure how much smaller the equal error rate is by PLDA than by cosine, in percent: geometric mean of all
+    systems.
+    """
     runs = runs.assign(ratio=runs.eer / runs.eer_cosine)
     found = {}
     for cell, errors in _errors(runs, "ratio"):
@@ -66,12 +68,14 @@ def gain_of_plda(runs: pd.DataFrame) -> dict[str, Interval]:
 
 
 def of_variants(runs: pd.DataFrame) -> pd.DataFrame:
-    """Rows of the experiment `skdfe_two_four` with systems named "resnet18/both/retrained": the variant comes last."""
+    """Take the rows of the experiment `skdfe_two_four` with systems named "resnet18/both/retrained": the variant comes
+    last.
+    """
     return runs.assign(teacher=runs.distillation, distillation=runs.variant)
 
 
 def retrained(runs: pd.DataFrame, network: str, taught: str, over: str, column: str = "eer") -> dict[str, Interval]:
-    """`improvement` of the network that was pruned 2:4 and trained again over another variant of it.
+    """Compute the `improvement` of the network that was pruned 2:4 and trained again over another variant of it.
 
     Args:
         runs: of `skdfe_two_four`.
@@ -82,7 +86,7 @@ def retrained(runs: pd.DataFrame, network: str, taught: str, over: str, column: 
 
 
 def log_interval(errors: pd.DataFrame, contrast: Mapping[str, float], confidence: float = 0.95) -> Interval:
-    """A weighted sum of logarithms of mean errors with an interval over seeds and speakers.
+    """Compute a weighted sum of logarithms of mean errors with an interval over seeds and speakers.
 
     Two variances add up. That over speakers is the bootstrap's: the contrast in each draw of the test speakers, who
     are the same for all systems and seeds. That over seeds is of relative errors, and as two seeds cannot tell it, it
@@ -130,7 +134,7 @@ def log_interval(errors: pd.DataFrame, contrast: Mapping[str, float], confidence
 
 
 def table(runs: pd.DataFrame) -> pd.DataFrame:
-    """All systems, one row each and cell, plain networks first (tables 3 to 5).
+    """Tabulate all systems, one row each and cell, plain networks first (tables 3 to 5).
 
     Returns:
         Columns data, trials, width, system, epoch, parameters, teacher_parameters, and as intervals eer, min_dcf and
@@ -147,7 +151,7 @@ def table(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def worst_percentage(printed: Sequence[Sequence[float]]) -> float:
-    """Relative improvements as a text states them against those of its table: the largest difference in points.
+    """Compare relative improvements as a text states them with those of its table: the largest difference in points.
 
     Args:
         printed: (error before, error after, improvement in percent) each.
@@ -200,14 +204,14 @@ def _through(function: Callable[[float], float], one: Interval) -> Interval:
 
 @dataclass(frozen=True)
 class Cost:
-    """What it takes to make one student.
+    """Hold what it takes to make one student.
 
     Attributes:
         sessions: trainings one after the other, the student's own included.
         trained, held: parameters that the student's session changes, and all that it has in memory, each network with
             its classifier.
         step: multiply-accumulates of a training step in the student's session, for one crop.
-        whole: those of all sessions, for one crop in each.
+        total: those of all sessions, for one crop in each.
         inference: those of the student alone, for one utterance as long as a crop.
     """
 
@@ -215,7 +219,7 @@ class Cost:
     trained: int
     held: int
     step: int
-    whole: int
+    total: int
     inference: int
 
 
@@ -235,7 +239,8 @@ class _Jointly(nn.Module):
 def training_cost(
     network: str, teacher: str, width: int = 32, teacher_width: int = 256, frames: int = 300, speakers: int = 5994
 ) -> Cost:
-    """The cost of one student; the defaults are the paper's networks, crops, and VoxCeleb2's speakers to learn from.
+    """Compute the cost of one student; the defaults are the paper's networks, crops, and VoxCeleb2's speakers to learn
+    from.
 
     A step runs forward once and costs twice that again backward, in whatever is trained: the gradients of its inputs
     and of its weights. A pretrained teacher runs forward only, but has had a session of its own, taken to be as long.
@@ -265,7 +270,8 @@ def training_cost(
 
 
 def all_training(student: int, teacher: int, pretrained: bool) -> int:
-    """Multiply-accumulates of all training for one crop, from those of one pass of the student and of its teacher.
+    """Count the multiply-accumulates of all training for one crop, from those of one pass of the student and of its
+    teacher.
 
     A self-teacher is trained with the student; a pretrained one was trained alone before, on as many crops.
     """
@@ -273,19 +279,21 @@ def all_training(student: int, teacher: int, pretrained: bool) -> int:
 
 
 def parameters(network: str) -> float:
-    """Parameters of one of the paper's networks at its own width, without the classifier, in millions."""
+    """Count the parameters of one of the paper's networks at its own width, without the classifier, in millions."""
     return sizes.parameters(_network(network)) / 1e6
 
 
 def fewer_parameters(network: str, than: str) -> float:
-    """Parameters that one network has less than another, in percent of the other's."""
+    """Count the parameters that one network has less than another, in percent of the other's."""
     return 100 * (1 - parameters(network) / parameters(than))
 
 
 def share_of_cost(network: str, teacher: str, width: int = 32, teacher_width: int = 256) -> float:
-    """Multiply-accumulates of all training with a self-teacher, in percent of those with a teacher trained first."""
+    """Compute the multiply-accumulates of all training with a self-teacher, in percent of those with a teacher trained
+    first.
+    """
     with_self = training_cost(network, "self", width, teacher_width)
-    return 100 * with_self.whole / training_cost(network, teacher, width, teacher_width).whole
+    return 100 * with_self.total / training_cost(network, teacher, width, teacher_width).total
 
 
 def _network(name: str, width: int = 32) -> SpeakerResNet:

@@ -12,7 +12,7 @@ from lib.papers.two_four.measures import INDEX, difference
 
 
 def variants(runs: pd.DataFrame, scale: str) -> pd.DataFrame:
-    """Where each variant of each network ends: one row a network and variant, in the figures' order."""
+    """Tabulate where each variant of each network ends: one row a network and variant, in the figures' order."""
     rows = []
     for (data, network), chosen in last(runs, ["variant", *INDEX]).groupby(["data", "network"], sort=False):
         for variant in (name for name in plots.VARIANTS if name in set(chosen.variant)):
@@ -33,7 +33,9 @@ def variants(runs: pd.DataFrame, scale: str) -> pd.DataFrame:
 
 
 def side_by_side(runs: pd.DataFrame, chosen: Sequence[str], scale: str) -> pd.DataFrame:
-    """Accuracy of some variants in columns, in percent with intervals: one row a network, as the papers print it."""
+    """Put the accuracy of some variants in columns, in percent with intervals: one row a network, as the papers print
+    it.
+    """
     rows = []
     for (data, network), mine in last(runs, ["variant", *INDEX]).groupby(["data", "network"], sort=False):
         of_variant = {variant: mine.accuracy[mine.variant == variant].tolist() for variant in chosen}
@@ -45,7 +47,7 @@ def side_by_side(runs: pd.DataFrame, chosen: Sequence[str], scale: str) -> pd.Da
 
 
 def differences(runs: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
-    """Accuracy of one variant minus another, paired by seed, in points: one row a pair and network."""
+    """Subtract another variant's accuracy from one variant's, paired by seed, in points: one row a pair and network."""
     rows = [
         {
             "difference in points": f"{plots.label(variant)} - {plots.label(against)}",

@@ -14,7 +14,7 @@ from torch import nn
 
 from lib.base import BadInput
 from lib.companion import pairs
-from lib.companion.cells import Values, cells
+from lib.companion.cells import Values, by_cell
 from lib.kernels import storage
 from lib.kernels.two_four import SPARSE_CORES
 from lib.models import resnet
@@ -36,7 +36,7 @@ def difference(
     column: str = "accuracy",
     only: Mapping[str, object] | None = None,
 ) -> Values:
-    """A variant's last value minus that of another, seed by seed: {"data/network": {seed: points}}.
+    """Subtract another variant's last value from a variant's, seed by seed: {"data/network": {seed: points}}.
 
     Args:
         column: what is compared, such as accuracy (percent).
@@ -50,34 +50,34 @@ def difference(
         return {}
     pairs.refuse_absent(runs, "variant", variant, against)
     both = pairs.paired(runs, INDEX, {"variant": variant}, {"variant": against}, column)
-    return cells(both.one - both.other)
+    return by_cell(both.one - both.other)
 
 
 def saved(form: str, value_bits: int, rows: int = 1024, columns: int = 1024) -> float:
-    """How much smaller a half-empty matrix is in a format than dense, in percent (paper 2, section 3.1)."""
-    kept = rows * columns // 2
-    dense = storage.bits("dense", rows, columns, kept, value_bits)
-    return 100 * (1 - storage.bits(form, rows, columns, kept, value_bits) / dense)
+    """Compute how much smaller a half-empty matrix is in a format than dense, in percent (paper 2, section 3.1)."""
+    nonzeros = rows * columns // 2
+    dense = storage.bits("dense", rows, columns, nonzeros, value_bits)
+    return 100 * (1 - storage.bits(form, rows, columns, nonzeros, value_bits) / dense)
 
 
 def overhead(form: str, value_bits: int, rows: int = 1024, columns: int = 1024) -> float:
-    """Metadata of a half-empty matrix relative to its stored values, in percent (paper 2, section 3.1).
+    """Compare the metadata of a half-empty matrix relative to its stored values, in percent (paper 2, section 3.1).
 
     The row pointers of CSR, one for a row of hundreds of values, are left out, as the paper leaves them out.
     """
-    kept = rows * columns // 2
+    nonzeros = rows * columns // 2
     pointers = storage.metadata_bits(form, rows, columns, 0) if form == "csr" else 0
-    metadata = storage.metadata_bits(form, rows, columns, kept) - pointers
-    return 100 * metadata / storage.value_bits_stored(form, rows, columns, kept, value_bits)
+    metadata = storage.metadata_bits(form, rows, columns, nonzeros) - pointers
+    return 100 * metadata / storage.value_bits_stored(form, rows, columns, nonzeros, value_bits)
 
 
 def left_dense(network: str, bits: int = 16) -> float:
-    """How many layers of a network the 2:4 workflow's rule leaves dense (paper 2, sections 4.2 and 5.1)."""
+    """Count how many layers of a network the 2:4 workflow's rule leaves dense (paper 2, sections 4.2 and 5.1)."""
     return float(sum(not rule.pruned for rule in layer_rule(_built(network), bits)))
 
 
 def changed_by_permutation(network: str, side: int = 32) -> float:
-    """The largest change of an output when channels are permuted for 2:4, as a share of the largest output.
+    """Find the largest change of an output when channels are permuted for 2:4, as a share of the largest output.
 
     In float64, on images of noise, with random weights and batch norms in which no two channels are alike (paper 2,
     section 4.1).
@@ -109,7 +109,7 @@ def speedup(
     min_n: int = 1,
     min_k: int = 1,
 ) -> dict[str, float]:
-    """How many times as fast as the dense rival a sparse product is (paper 2, figure 3), product by product.
+    """Measure how many times as fast as the dense rival a sparse product is (paper 2, figure 3), product by product.
 
     Args:
         device: "cuda": on sparse tensor cores; "cpu": on processors.
@@ -124,7 +124,7 @@ def speedup(
 
 
 def nearer_to_two(products: pd.DataFrame, dtype: str, device: str, m: int, n: int) -> dict[str, float]:
-    """How much nearer to 2 the speed-up of the 2:4 product with the largest k is than that with the smallest.
+    """Measure how much nearer to 2 the speed-up of the 2:4 product with the largest k is than that with the smallest.
 
     Of products m x n x k with these m and n (paper 2, figure 3: 10,240 both); above 0 means that larger ones gain more.
     """
@@ -162,7 +162,7 @@ def more_bits(runs: pd.DataFrame, variant: str, against: str) -> Values:
     pairs.refuse_absent(runs, "variant", variant, against)
     index, first = ["data", "network", "seed"], runs[runs.phase == 1]
     both = pairs.paired(first, index, {"variant": variant}, {"variant": against}, "bits")
-    return cells(100 * (both.one / both.other - 1))
+    return by_cell(100 * (both.one / both.other - 1))
 
 
 def points(runs: pd.DataFrame, variant: str, against: str, labels: str | None = None) -> Values:
@@ -181,9 +181,9 @@ def points(runs: pd.DataFrame, variant: str, against: str, labels: str | None = 
     found = (means[variant] - means[against]).dropna().reset_index(name="points")
     if labels is None:
         found["labels"] = [f"{count} labels" for count in found.labels]
-        return cells(found.set_index(index).points)
+        return by_cell(found.set_index(index).points)
     chosen = found.groupby(["data", "network"]).labels.transform("min" if labels == "fewest" else "max")
-    return cells(found[found.labels == chosen].set_index(["data", "network", "seed"]).points)
+    return by_cell(found[found.labels == chosen].set_index(["data", "network", "seed"]).points)
 
 
 def fewer_labels(runs: pd.DataFrame, variant: str, against: str) -> Values:

@@ -76,11 +76,11 @@ def _layer(layer: Layer, inputs: Tensor, outputs: Tensor, there: Tensor) -> nn.M
 def _norm(old: nn.BatchNorm2d, layer: Layer, outputs: Tensor) -> nn.BatchNorm2d:
     """The batch norm of the live channels, times the values of the gates behind it."""
     values = 1.0 if layer.outputs is None else layer.outputs.value()
-    kept = _indices(outputs, old.running_mean)
-    new = nn.BatchNorm2d(len(kept), old.eps, old.momentum, device=old.running_mean.device, dtype=old.running_mean.dtype)
+    stay = _indices(outputs, old.running_mean)
+    new = nn.BatchNorm2d(len(stay), old.eps, old.momentum, device=old.running_mean.device, dtype=old.running_mean.dtype)
     weight, bias = (old.weight, old.bias) if old.affine else (new.weight.new_ones(len(outputs)), new.bias.new_zeros(1))
-    new.weight, new.bias = nn.Parameter((weight * values)[kept]), nn.Parameter((bias * values)[kept])
-    new.running_mean, new.running_var = old.running_mean[kept], old.running_var[kept]
+    new.weight, new.bias = nn.Parameter((weight * values)[stay]), nn.Parameter((bias * values)[stay])
+    new.running_mean, new.running_var = old.running_mean[stay], old.running_var[stay]
     return new.eval()
 
 

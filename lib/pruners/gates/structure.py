@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from lib.base import BadInput
 from lib.pruners.gates.gate import Gated, Gates
-from lib.pruners.layers import positions
+from lib.pruners.uses import positions
 
 # What keeps a silent channel silent: 0 stays 0, and channels do not mix.
 SILENT_MODULES = (

@@ -6,7 +6,7 @@ permuted, report = permute(model, inputs)                   # a whole network, w
 
 from lib.pruners.permutation.both_sides import anneal_both, kept_both_ways
 from lib.pruners.permutation.network import permute
-from lib.pruners.permutation.search import COOLING, HOT, anneal, bound, efficacy, greedy, kept
+from lib.pruners.permutation.search import COOLING, HOT, anneal, bound, efficacy, greedy, kept_magnitude
 
 __all__ = [
     "COOLING",
@@ -16,7 +16,7 @@ __all__ = [
     "bound",
     "efficacy",
     "greedy",
-    "kept",
     "kept_both_ways",
+    "kept_magnitude",
     "permute",
 ]

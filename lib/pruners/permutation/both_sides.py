@@ -47,7 +47,7 @@ COUNTS = int(TOGETHER.max()) + 1  # 19
 
 
 def kept_both_ways(weight: Tensor) -> float:
-    """The magnitude that the best transposable 2:4 mask keeps of a matrix [R, C], sum of |w|."""
+    """Compute the magnitude that the best transposable 2:4 mask keeps of a matrix [R, C], sum of |w|."""
     magnitude = weight.abs()
     return float(magnitude[transposable({"weight": magnitude}, 2, 4)["weight"]].double().sum())
 
@@ -55,7 +55,8 @@ def kept_both_ways(weight: Tensor) -> float:
 def anneal_both(
     weight: Tensor, proposals: int = 1_000_000, seed: int = 0, seconds: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    """An order of the rows [R] and one of the columns [C] of a matrix, so that `weight[rows][:, columns]` keeps more.
+    """Find an order of the rows [R] and one of the columns [C] of a matrix, so that `weight[rows][:, columns]` keeps
+    more.
 
     Starts from the given orders; half of the proposals swap two rows, half two columns. The temperature falls
     geometrically, in steps of a hundredth of the proposals and at most 10 000. Returned is the best of the first

@@ -57,7 +57,7 @@ ATTENTION = _words("matmul bmm baddbmm einsum scaled_dot_product_attention")
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor of the network and, in its shape, which channel each number belongs to and where in it it stands.
+    """Hold a tensor of the network and, in its shape, which channel each number belongs to and where in it it stands.
 
     No two numbers of the network carry the same channel and place, unless one is a copy of the other.
     """
@@ -68,14 +68,14 @@ class Value:
 
     @property
     def varying(self) -> list[int]:
-        """The axes, counted from the last, along which the channel changes."""
+        """Find the axes, counted from the last, along which the channel changes."""
         axes = range(-self.channel.dim(), 0)
         return [axis for axis in axes if bool((self.channel != self.channel.narrow(axis, 0, 1)).any())]
 
 
 @dataclass
 class Axis:
-    """What one axis of a parameter belongs to, entry by entry.
+    """Say what one axis of a parameter belongs to, entry by entry.
 
     Attributes:
         channel: [length].
@@ -89,7 +89,7 @@ class Axis:
     groups: int = 1
 
     def entries(self) -> list[tuple[int, int, int]]:
-        """(channel, group, pattern) of each entry."""
+        """Return (channel, group, pattern) of each entry."""
         size = len(self.channel) // self.groups
         pairs = zip(self.channel.tolist(), self.pattern.tolist(), strict=True)
         return [(channel, i // size, pattern) for i, (channel, pattern) in enumerate(pairs)]
@@ -97,13 +97,13 @@ class Axis:
 
 @dataclass(frozen=True)
 class Ties:
-    """What `read` finds: {(parameter, axis): Axis}, tied channels under one number, and why some stay in order."""
+    """Hold what `read` finds: {(parameter, axis): Axis}, tied channels under one number, and why some stay in order."""
 
     axes: dict[tuple[str, int], Axis]
     fixed: dict[int, str]
 
     def spaces(self) -> list[list[int]]:
-        """Sets of at least two channels that may change places with each other in any way."""
+        """Find the sets of at least two channels that may change places with each other in any way."""
         belongs: dict[int, list] = defaultdict(list)
         for name, axis in self.axes.items():
             for channel, *entry in axis.entries():
@@ -378,7 +378,7 @@ LAYERS = {
 
 
 def leaves(tree: Any, kind: type) -> list:
-    """All of one type in nested tuples, lists and dicts."""
+    """Collect all of one type in nested tuples, lists and dicts."""
     found: list = []
     map_aggregate(tree, lambda leaf: found.append(leaf) if isinstance(leaf, kind) else None)
     return found

@@ -21,7 +21,7 @@ from lib.base import BadInput
 from lib.pruners.layers import as_matrix, eligible, prunable
 from lib.pruners.masks import numbers, original
 from lib.pruners.permutation.channels import Axis, Ties, leaves, read
-from lib.pruners.permutation.search import anneal, bound, kept
+from lib.pruners.permutation.search import anneal, bound, kept_magnitude
 
 Moves = dict[int, int]  # {channel: the channel that comes to its places}
 
@@ -32,7 +32,7 @@ def permute(
     only: Iterable[str] | None = None,
     search: Callable[..., Tensor] = anneal,
 ) -> tuple[nn.Module, pd.DataFrame]:
-    """A copy of a network that computes the same function, with its channels in an order of which 2:4 keeps more.
+    """Copy a network into one that computes the same function, with its channels in an order of which 2:4 keeps more.
 
     Inputs and outputs stay in order. Layers that read the same channels share an order, the best for all of them
     together: one of them may lose a little where the others gain more. Whatever has no rule (see
@@ -73,7 +73,7 @@ def permute(
         affected = {name: axis for name, axis in readers.items() if not set(space).isdisjoint(axis.channel.tolist())}
         proposed = moves | _search(layers, affected, space, moves, search)
         before, after = (
-            sum(kept(as_matrix(_moved(layers[name], 1, axis, which))) for name, axis in affected.items())
+            sum(kept_magnitude(as_matrix(_moved(layers[name], 1, axis, which))) for name, axis in affected.items())
             for which in (moves, proposed)
         )
         if after > before:
@@ -158,7 +158,7 @@ def apply(model: nn.Module, ties: Ties, moves: Moves) -> None:
 
 
 def outputs(model: nn.Module, inputs: tuple[Any, ...]) -> list[Tensor]:
-    """What a network gives on inputs in evaluation mode, all numbers in float64.
+    """Say what a network gives on inputs in evaluation mode, all numbers in float64.
 
     Raises:
         BadInput: it cannot take them, or gives no tensor, an empty one, or numbers that are not finite.
@@ -180,7 +180,7 @@ def outputs(model: nn.Module, inputs: tuple[Any, ...]) -> list[Tensor]:
 
 
 def difference(expected: list[Tensor], found: list[Tensor]) -> float:
-    """The largest change of an output; 0 where it is no more than rounding."""
+    """Return the largest change of an output; 0 where it is no more than rounding."""
     parts = [(one, float((one - other).abs().max())) for one, other in zip(expected, found, strict=True) if one.numel()]
     return max((change for one, change in parts if not change <= 1e-6 * float(one.abs().max())), default=0.0)
 
@@ -200,7 +200,7 @@ def _row(name: str, magnitude: Tensor, chosen: list[str], ties: Ties, moves: Mov
     if inner % 4:
         return row | {"why": f"its inner dimension {inner} is not a multiple of 4"}
     found = magnitude if axis is None else _moved(magnitude, 1, axis, moves)
-    before, after = kept(as_matrix(magnitude)), kept(as_matrix(found))
+    before, after = kept_magnitude(as_matrix(magnitude)), kept_magnitude(as_matrix(found))
     best = sum(bound(block) for block in _blocks(magnitude, 1 if axis is None else axis.groups))
     total = float(magnitude.double().sum()) or math.nan
     row["kept_before"], row["kept_after"] = 100 * before / total, 100 * after / total

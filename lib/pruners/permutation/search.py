@@ -28,30 +28,30 @@ from lib.pruners.patterns import n_of_m
 HOT, COOLING = 0.08, 0.3
 
 
-def kept(weight: Tensor) -> float:
-    """The magnitude that 2:4 keeps of a matrix [R, C], sum of |w|."""
+def kept_magnitude(weight: Tensor) -> float:
+    """Compute the magnitude that 2:4 keeps of a matrix [R, C], sum of |w|."""
     magnitude = weight.abs()
     return float(magnitude[n_of_m({"weight": magnitude}, 2, 4)["weight"]].double().sum())
 
 
 def efficacy(weight: Tensor, order: Tensor) -> float:
-    """How much of what could be won the order wins, in percent: 0 for no change, 100 for the bound.
+    """Measure how much of what could be won the order wins, in percent: 0 for no change, 100 for the bound.
 
     The bound is pruning every row by half without a pattern; 2:4 cannot reach it in general. Loss is the sum of |w|
     that is removed, and the result 100 (default loss - found loss) / (default loss - bound's loss).
     """
-    default, found = kept(weight), kept(weight[:, order])
+    default, found = kept_magnitude(weight), kept_magnitude(weight[:, order])
     most = bound(weight)
     return 100 * (found - default) / (most - default) if most > default else 0.0
 
 
 def bound(weight: Tensor) -> float:
-    """The magnitude that is kept of a matrix [R, C] when every row loses its smaller half, wherever it stands."""
+    """Sum the magnitude that is kept of a matrix [R, C] when every row loses its smaller half, wherever it stands."""
     return float(weight.abs().double().sort(dim=1, descending=True).values[:, : weight.shape[1] // 2].sum())
 
 
 def greedy(weight: Tensor, passes: int = 1000, movable: Tensor | None = None) -> Tensor:
-    """An order of columns [C] found by swaps: in each pass the best ones that do not touch each other's groups.
+    """Find an order of columns [C] by swaps: in each pass the best ones that do not touch each other's groups.
 
     Ends when no swap gains anything. Deterministic. The search and the order are on the CPU, wherever the weight is.
 
@@ -91,7 +91,7 @@ def anneal(
     seconds: float | None = None,
     movable: Tensor | None = None,
 ) -> Tensor:
-    """An order of columns [C] found by simulated annealing over swaps of two columns.
+    """Find an order of columns [C] by simulated annealing over swaps of two columns.
 
     Starts from the given order; the temperature falls geometrically, in steps of a hundredth of the proposals and at
     most 100 000. Returned is the best of the first order and those at the end of each step: one in between may have

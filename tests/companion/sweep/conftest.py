@@ -15,9 +15,10 @@ import torch
 import yaml
 
 from lib import base
-from lib.companion.sweep import grid, jobs
+from lib.companion.sweep import context as surroundings
+from lib.companion.sweep import grid
 from lib.companion.sweep import program as sweep
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 
 
 @dataclass(frozen=True)
@@ -40,20 +41,20 @@ class Toy:
     steps: list[tuple[str, int]]
     before: Callable[[str, int], None] = lambda name, step: None
 
-    def run(self, configuration: dict, job: Job) -> list[dict]:
+    def run(self, configuration: dict, context: Context) -> list[dict]:
         """A row a step; value is a third of what the checkpoint has summed up."""
-        state = job.folder / "state.json"
+        state = context.folder / "state.json"
         rows = json.loads(state.read_text()) if state.exists() else []
         for _ in rows:
-            job.advance("going on")
+            context.report_progress("going on")
         for step in range(len(rows), configuration["steps"]):
             self.before(configuration["name"], step)
             self.steps.append((configuration["name"], step))
             value = (rows[-1]["value"] if rows else 0) + (step + 1) / 3
             rows.append({"value": value, "step": step, "name": configuration["name"]})
-            job.folder.mkdir(parents=True, exist_ok=True)
+            context.folder.mkdir(parents=True, exist_ok=True)
             state.write_text(json.dumps(rows))
-            job.advance("working")
+            context.report_progress("working")
         return rows
 
 
@@ -69,7 +70,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
     )  # fmt: skip
     module.configurations = lambda settings: [{"name": name, "steps": settings.steps} for name in settings.names]
     module.units = lambda configuration: configuration["steps"]
-    module.run = lambda configuration, job: work.run(configuration, job)
+    module.run = lambda configuration, context: work.run(configuration, context)
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(grid, "names", lambda: ["other", "toy"])
     monkeypatch.setattr(
@@ -186,7 +187,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         return clock.now
 
     told = SimpleNamespace(time=told_time, monotonic=told_time)
-    monkeypatch.setattr(jobs, "time", told)
+    monkeypatch.setattr(surroundings, "time", told)
     monkeypatch.setattr(sweep, "time", told)
     return clock
 

@@ -14,7 +14,7 @@ from distributed.client import FutureCancelledError
 from lib import base
 from lib.base import BadInput
 from lib.companion.sweep import program as sweep
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 
 # A worker with two threads: runs in one process must not draw from each other's random numbers.
 CLUSTER = """
@@ -79,7 +79,7 @@ def test_a_worker_elsewhere_keeps_the_checkpoints_of_what_is_not_finished(toy, t
 
 def test_a_worker_elsewhere_uses_its_own_checkout(toy, tmp_path, monkeypatch: pytest.MonkeyPatch):
     seen = []
-    monkeypatch.setattr(Job, "advance", lambda job, label: seen.append(job.folder))
+    monkeypatch.setattr(Context, "report_progress", lambda context, label: seen.append(context.folder))
     there = tmp_path / "another" / "checkout"
     monkeypatch.setattr(base, "ROOT", there)
     call(toy, tmp_path, folder=".sweep/quick/toy")

@@ -11,8 +11,8 @@ import torch
 
 from lib.base import BadInput
 from lib.companion.sweep import grid as grids
+from lib.companion.sweep.context import Context
 from lib.companion.sweep.grid import grid, key, run_one
-from lib.companion.sweep.jobs import Job
 
 
 def refused(toy, scale: str, text: str) -> str:
@@ -86,7 +86,7 @@ CONFIGURATION = {"name": "a", "steps": 2}
 
 
 def test_a_run_that_ends_gives_its_rows(toy, tmp_path: Path):
-    outcome = run_one("toy", CONFIGURATION, Job(folder=tmp_path / "k"))
+    outcome = run_one("toy", CONFIGURATION, Context(folder=tmp_path / "k"))
     assert (outcome["status"], outcome["traceback"]) == ("finished", "")
     assert [row["step"] for row in outcome["rows"]] == [0, 1]
     assert outcome["seconds"] > 0
@@ -94,7 +94,7 @@ def test_a_run_that_ends_gives_its_rows(toy, tmp_path: Path):
 
 def test_a_run_that_fails_gives_its_traceback(toy, tmp_path: Path):
     toy.before = lambda name, step: 1 / step
-    outcome = run_one("toy", CONFIGURATION, Job(folder=tmp_path / "k"))
+    outcome = run_one("toy", CONFIGURATION, Context(folder=tmp_path / "k"))
     assert (outcome["status"], outcome["rows"]) == ("failed", [])
     assert "ZeroDivisionError: division by zero" in outcome["traceback"]
     assert "in run" in outcome["traceback"]
@@ -104,59 +104,61 @@ def test_a_run_uses_one_thread_whatever_the_process_had(toy, tmp_path: Path):
     torch.set_num_threads(2)
     seen = []
     toy.before = lambda name, step: seen.append(torch.get_num_threads())
-    run_one("toy", CONFIGURATION, Job(folder=tmp_path / "k"))
+    run_one("toy", CONFIGURATION, Context(folder=tmp_path / "k"))
     assert seen == [1, 1]
 
 
 def test_a_run_stops_between_two_steps_when_its_time_is_over_and_goes_on_from_there(toy, tmp_path: Path):
-    job = Job(folder=tmp_path / "k", deadline=time.time() + 1e6)
+    context = Context(folder=tmp_path / "k", deadline=time.time() + 1e6)
 
     def over(name: str, step: int) -> None:
-        job.deadline = time.time() - 1
+        context.deadline = time.time() - 1
 
     toy.before = over
-    assert run_one("toy", CONFIGURATION, job)["status"] == "stopped"
+    assert run_one("toy", CONFIGURATION, context)["status"] == "stopped"
     assert toy.steps == [("a", 0)]
     toy.before = lambda name, step: None
-    assert run_one("toy", CONFIGURATION, Job(folder=tmp_path / "k"))["status"] == "finished"
+    assert run_one("toy", CONFIGURATION, Context(folder=tmp_path / "k"))["status"] == "finished"
     assert toy.steps == [("a", 0), ("a", 1)]
 
 
 def test_a_run_whose_time_is_over_does_not_begin(toy, tmp_path: Path):
-    outcome = run_one("toy", CONFIGURATION, Job(folder=tmp_path / "k", deadline=time.time() - 1))
+    outcome = run_one("toy", CONFIGURATION, Context(folder=tmp_path / "k", deadline=time.time() - 1))
     assert (outcome["status"], toy.steps) == ("stopped", [])
 
 
 def test_a_run_nobody_waits_for_does_not_begin(toy, tmp_path: Path):
     gone = max(os.getpid(), os.getppid()) + 1
-    assert Job(owner=gone).orphan()
-    assert run_one("toy", CONFIGURATION, Job(folder=tmp_path / "k", owner=gone))["status"] == "stopped"
+    assert Context(owner=gone).orphan()
+    assert run_one("toy", CONFIGURATION, Context(folder=tmp_path / "k", owner=gone))["status"] == "stopped"
     assert toy.steps == []
 
 
 def test_a_run_has_an_owner_in_its_own_process_its_parent_or_nobody(toy, tmp_path: Path):
     owners = (os.getpid(), os.getppid(), None)
-    assert [Job(owner=owner).orphan() for owner in owners] == [False] * 3
+    assert [Context(owner=owner).orphan() for owner in owners] == [False] * 3
     # so a sweep in one process goes on when the shell that started it is closed
-    found = [run_one("toy", CONFIGURATION, Job(folder=tmp_path / str(o), owner=o))["status"] for o in owners]
+    found = [run_one("toy", CONFIGURATION, Context(folder=tmp_path / str(o), owner=o))["status"] for o in owners]
     assert found == ["finished"] * 3
 
 
 def test_a_worker_with_other_sources_computes_nothing(toy, tmp_path: Path):
-    outcome = run_one("toy", CONFIGURATION, Job(folder=tmp_path / "k"), source_hash="another")
+    outcome = run_one("toy", CONFIGURATION, Context(folder=tmp_path / "k"), source_hash="another")
     assert (outcome["status"], toy.steps) == ("failed", [])
     assert "this worker has other ones: start it anew" in outcome["traceback"]
     mine = grids.imported_hash("toy")
-    assert run_one("toy", CONFIGURATION, Job(folder=tmp_path / "k"), source_hash=mine)["status"] == "finished"
+    assert run_one("toy", CONFIGURATION, Context(folder=tmp_path / "k"), source_hash=mine)["status"] == "finished"
 
 
 def test_a_worker_that_computed_otherwise_before_computes_nothing(toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     portable = {"ATEN_CPU_CAPABILITY": "avx2"}
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
-    outcome = run_one("toy", CONFIGURATION, Job(folder=tmp_path / "k"), environment=portable)
+    outcome = run_one("toy", CONFIGURATION, Context(folder=tmp_path / "k"), environment=portable)
     assert (outcome["status"], toy.steps) == ("failed", [])
     assert "has computed with AVX-512 before" in outcome["traceback"]
-    assert run_one("toy", CONFIGURATION, Job(folder=tmp_path / "k"))["status"] == "finished"  # nobody asked for AVX2
+    assert (
+        run_one("toy", CONFIGURATION, Context(folder=tmp_path / "k"))["status"] == "finished"
+    )  # nobody asked for AVX2
 
 
 def test_two_runs_in_one_process_take_turns(toy, tmp_path: Path):
@@ -169,9 +171,10 @@ def test_two_runs_in_one_process_take_turns(toy, tmp_path: Path):
         inside.remove(name)
 
     toy.before = crowd
-    jobs = {name: Job(folder=tmp_path / name) for name in "abc"}
+    contexts = {name: Context(folder=tmp_path / name) for name in "abc"}
     threads = [
-        threading.Thread(target=run_one, args=("toy", {"name": name, "steps": 3}, job)) for name, job in jobs.items()
+        threading.Thread(target=run_one, args=("toy", {"name": name, "steps": 3}, context))
+        for name, context in contexts.items()
     ]
     for thread in threads:
         thread.start()
@@ -205,7 +208,7 @@ def test_an_experiment_needs_only_settings_configurations_run_and_columns(toy):
     rows = [
         row
         for one in "ba"
-        for row in run_one("toy", {"name": one, "steps": 2}, Job(folder=toy.params.parent / one))["rows"]
+        for row in run_one("toy", {"name": one, "steps": 2}, Context(folder=toy.params.parent / one))["rows"]
     ]
     assert work.table(rows)[["name", "step"]].to_numpy().tolist() == [["a", 0], ["a", 1], ["b", 0], ["b", 1]]
 
@@ -222,7 +225,10 @@ def test_the_projects_experiments_tell_configurations_apart_by_columns(name: str
     [
         ("Settings", "the experiment toy has no Settings: a dataclass of what params.yaml sets"),
         ("configurations", "the experiment toy has no configurations: configurations(settings) lists what is run, "),
-        ("run", "the experiment toy has no run: run(configuration, job) gives the rows of one configuration, a dict"),
+        (
+            "run",
+            "the experiment toy has no run: run(configuration, context) gives the rows of one configuration, a dict",
+        ),
         ("COLUMNS", "the experiment toy has no COLUMNS: a tuple of the names of a row's values"),
     ],
 )
@@ -264,7 +270,7 @@ def test_rows_that_a_derived_index_does_not_tell_apart_name_the_remedy(toy):
 )
 @pytest.mark.parametrize("given", ["as it is", "derived"])
 def test_rows_that_are_no_table_fail_with_one_line(toy, rows, line: str, given: str):
-    minimal(toy, *(["KEYS", "INDEX"] if given == "derived" else []), run=lambda configuration, job: rows)
-    outcome = run_one("toy", {"name": "a", "steps": 2}, Job())
+    minimal(toy, *(["KEYS", "INDEX"] if given == "derived" else []), run=lambda configuration, context: rows)
+    outcome = run_one("toy", {"name": "a", "steps": 2}, Context())
     assert outcome["status"] == "failed"
     assert outcome["traceback"].rstrip().endswith(f"BadInput: {line}")

@@ -12,9 +12,9 @@ def given(toys, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[dict]]:
     """d and b need a's rows; which rows each run was given."""
     found, experiment = {}, grid("toy", "quick", toys.toy.params).experiment
 
-    def run(configuration: dict, job, needed: list[dict]) -> list[dict]:
+    def run(configuration: dict, context, needed: list[dict]) -> list[dict]:
         found[configuration["name"]] = needed
-        return toys.toy.run(configuration, job)
+        return toys.toy.run(configuration, context)
 
     needs = lambda configuration: configuration | {"name": "a"} if configuration["name"] in "db" else None  # noqa: E731
     monkeypatch.setattr(experiment, "needs", needs, raising=False)

@@ -17,8 +17,9 @@ import pytest
 import yaml
 
 from lib import base
-from lib.companion.sweep import jobs, provenance
 from lib.companion.sweep import program as sweep
+from lib.companion.sweep import provenance
+from lib.companion.sweep.context import Context
 
 
 def test_a_real_sweep_stopped_and_gone_on_elsewhere_ends_with_the_same_bytes(
@@ -35,14 +36,14 @@ def test_a_real_sweep_stopped_and_gone_on_elsewhere_ends_with_the_same_bytes(
         return tmp_path / folder / "real" / "runs" / "two_four_workflow.csv"
 
     whole = run("whole")
-    units, advance = [], jobs.Job.advance
+    units, on_progress = [], Context.report_progress
 
-    def late(job: jobs.Job, label: str) -> None:
+    def late(context: Context, label: str) -> None:
         units.append(label)
         clock.now += 1e6 * (len(units) == 5)
-        advance(job, label)
+        on_progress(context, label)
 
-    monkeypatch.setattr(jobs.Job, "advance", late)
+    monkeypatch.setattr(Context, "report_progress", late)
     part = run("part", "--budget", "1h")
     assert len(units) == 5  # of 6: three sessions of one epoch, two seeds
     assert 0 < len(pd.read_csv(part)) < len(pd.read_csv(whole))

@@ -42,7 +42,9 @@ def begun(runs=RUNS, compression=BLOCKS, **how) -> GroupSparseCallback:
     return GroupSparseCallback(agent(runs), DATA, runs, compression, schedules, SCORING, **how)
 
 
-def trained(sparse: GroupSparseCallback, steps=40, state=None, look=lambda: None, advance=lambda: None) -> list[dict]:
+def trained(
+    sparse: GroupSparseCallback, steps=40, state=None, look=lambda: None, on_progress=lambda: None
+) -> list[dict]:
     def evaluate(act):
         seen = DATA.observations[:4].numpy()[None].repeat(len(sparse.runs), 0)
         return {"action": act(seen).mean((1, 2)).tolist(), "saved": sparse.algorithm.saved["weights"].tolist()}
@@ -58,7 +60,16 @@ def trained(sparse: GroupSparseCallback, steps=40, state=None, look=lambda: None
             look()
 
     return offline.train(
-        sparse.agent, DATA, sparse.runs, steps, 4, evaluate, state, advance=advance, stop_every=2, callback=Looking()
+        sparse.agent,
+        DATA,
+        sparse.runs,
+        steps,
+        4,
+        evaluate,
+        state,
+        on_progress=on_progress,
+        stop_every=2,
+        callback=Looking(),
     )
 
 
@@ -179,13 +190,13 @@ def test_a_stopped_session_goes_on_bit_for_bit(stop, tmp_path):
     class Stopped(Exception):
         pass
 
-    def advance():
+    def on_progress():
         done.append(None)
         if len(done) == stop // 2:
             raise Stopped
 
     with pytest.raises(Stopped):
-        trained(begun(), state=state, advance=advance)
+        trained(begun(), state=state, on_progress=on_progress)
     again = begun()
     assert trained(again, state=state) == rows
     assert torch.equal(weight(again), weight(whole))

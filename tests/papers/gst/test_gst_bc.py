@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from lib.base import BadInput
+from lib.companion.sweep.context import Context, Stopped
 from lib.companion.sweep.grid import Grid
-from lib.companion.sweep.jobs import Job, Stopped
 from lib.papers.gst.experiments import gst_bc as experiment
 from lib.papers.gst.experiments.gst_bc import Blocks, Task
 from lib.training.bc import PlainBCSettings
@@ -31,8 +31,8 @@ NARROW = PlainBCSettings(hidden=(8, 8), batch=8)
 SINGLE, RELEASED, HELD = experiment.configurations(experiment.Settings((TASK,), NARROW))
 
 
-def table(configuration: dict, job: Job | None = None) -> pd.DataFrame:
-    rows = experiment.run(configuration, job or Job())
+def table(configuration: dict, context: Context | None = None) -> pd.DataFrame:
+    rows = experiment.run(configuration, context or Context())
     return Grid("gst_bc", "quick", experiment, {}, "").table(rows)
 
 
@@ -58,15 +58,15 @@ def test_dense_agents_are_with_single_weights_and_blocks_alone_with_those_held()
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_rows(tmp_path):
-    class Impatient(Job):
-        def advance(self, label):
+    class Impatient(Context):
+        def report_progress(self, label):
             self.done += 1
             if self.done == 1 and not list(tmp_path.iterdir()):
                 raise Stopped
 
     with pytest.raises(Stopped):
         table(HELD, Impatient(folder=tmp_path))
-    pd.testing.assert_frame_equal(table(HELD, Job(folder=tmp_path)), table(HELD))
+    pd.testing.assert_frame_equal(table(HELD, Context(folder=tmp_path)), table(HELD))
 
 
 def test_what_cannot_be_is_refused():

@@ -7,8 +7,8 @@ import pytest
 
 from lib.base import BadInput, build
 from lib.companion import settings
+from lib.companion.sweep.context import Context, Stopped
 from lib.companion.sweep.grid import Grid
-from lib.companion.sweep.jobs import Job, Stopped
 from lib.papers.gst.experiments import gst_td3
 from lib.papers.gst.experiments.gst_td3 import Blocks, Pruning, Task, ramp
 from lib.papers.gst.experiments.online import Evaluation
@@ -30,8 +30,8 @@ TASK = Task(
 *CONTROLS, BLOCKS, FRIENDLY = gst_td3.configurations(gst_td3.Settings((TASK,)))
 
 
-def table(*configurations, job=None):
-    rows = [row for configuration in configurations for row in gst_td3.run(configuration, job or Job())]
+def table(*configurations, context=None):
+    rows = [row for configuration in configurations for row in gst_td3.run(configuration, context or Context())]
     return Grid("gst_td3", "quick", gst_td3, {}, "").table(rows)
 
 
@@ -75,8 +75,8 @@ def test_blocks_save_from_the_first_step():
 def test_a_run_that_was_stopped_goes_on_to_the_same_rows(controls, tmp_path):
     done = []
 
-    class Impatient(Job):
-        def advance(self, label):
+    class Impatient(Context):
+        def report_progress(self, label):
             self.done += 1
             done.append(self.done)
             if self.done in self.stops:
@@ -84,13 +84,13 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_rows(controls, tmp_path):
 
     late = CONTROLS[2]
     for stops in ((1,), (2,), (5,)):
-        job = Impatient("cpu", tmp_path)
-        job.stops = stops
+        context = Impatient("cpu", tmp_path)
+        context.stops = stops
         with pytest.raises(Stopped):
-            gst_td3.run(late, job)
-    job.done, job.stops = 0, ()
+            gst_td3.run(late, context)
+    context.done, context.stops = 0, ()
     mine = controls[(controls.start == 20)].reset_index(drop=True)
-    pd.testing.assert_frame_equal(table(late, job=job), mine, check_exact=True)
+    pd.testing.assert_frame_equal(table(late, context=context), mine, check_exact=True)
     assert gst_td3.units(late) == done[-1] == 2 * 3
     assert gst_td3.units(CONTROLS[0]) == gst_td3.units(BLOCKS) == 3
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from lib.base import BadInput
-from lib.companion.sweep.jobs import Job, Stopped
+from lib.companion.sweep.context import Context, Stopped
 from lib.data import vision
 from lib.models.lenet import LeNet
 from lib.models.plain import moons_mlp
@@ -37,8 +37,8 @@ CONFIGURATIONS = SHORT.configurations("moons", "moons_mlp")
 LENET = ("conv1", "conv2", "fc1", "fc2")
 
 
-def train(configuration, job, needed=()):
-    return train_direction(configuration, moons_mlp, Examples.of(vision.load("moons")), job, needed)
+def train(configuration, context, needed=()):
+    return train_direction(configuration, moons_mlp, Examples.of(vision.load("moons")), context, needed)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def rows():
     found = []
     for configuration in CONFIGURATIONS:
         needed = [row for row in found if needs(configuration) and row["direction"] == "sparsify"]
-        found += train(configuration, Job(), needed)
+        found += train(configuration, Context(), needed)
     table = pd.DataFrame(found)
     assert tuple(sorted(table)) == tuple(sorted(COLUMNS))
     return table.set_index(["direction", "epoch"])
@@ -80,15 +80,15 @@ def test_where_stage_2_lasts_until_sizes_rest_rivals_are_trained_as_long_as_spar
     configurations = resting.configurations("moons", "moons_mlp")
     sparsify = configurations[0]
     assert [needs(c) for c in configurations] == [None, None, sparsify, sparsify, sparsify]
-    rows = train(sparsify, Job())
+    rows = train(sparsify, Context())
     end = rows[-1]["epoch"]
     assert (rows[-1]["stage"], end) == (3, 4 + 14 + 4)
     passed = [row["epoch"] for row in rows if row["parameters"] <= 0.99 * 8160]
     assert passed[0] % 5  # kept for its size
     for configuration in configurations[2:]:
-        assert train(configuration, Job(), rows)[-1]["epoch"] == end
+        assert train(configuration, Context(), rows)[-1]["epoch"] == end
     with pytest.raises(BadInput, match="dense has the sizes or epochs of sparsify's end: it needs the rows"):
-        train(configurations[2], Job())
+        train(configurations[2], Context())
 
 
 def test_the_earlier_form_of_a_configuration_is_the_one_without_what_was_added_since():
@@ -136,8 +136,8 @@ def test_dense_is_the_sparsified_network_as_long_as_that_is_ordinary_too(rows):
 
 @pytest.mark.parametrize(("direction", "stops"), [("expand", (10,)), ("magnitude", (3, 10))])
 def test_a_run_that_was_stopped_goes_on_to_the_same_rows(rows, tmp_path, direction, stops):
-    class Impatient(Job):
-        def advance(self, label):
+    class Impatient(Context):
+        def report_progress(self, label):
             self.done += 1
             if self.done == self.stop:
                 raise Stopped
@@ -145,11 +145,11 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_rows(rows, tmp_path, directi
     configuration = CONFIGURATIONS[DIRECTIONS.index(direction)]
     needed = rows.loc["sparsify"].reset_index().to_dict("records")
     for stop in stops:
-        job = Impatient("cpu", tmp_path)
-        job.stop = stop
+        context = Impatient("cpu", tmp_path)
+        context.stop = stop
         with pytest.raises(Stopped):
-            train(configuration, job, needed)
-    again = pd.DataFrame(train(configuration, Job("cpu", tmp_path), needed)).set_index(["direction", "epoch"])
+            train(configuration, context, needed)
+    again = pd.DataFrame(train(configuration, Context("cpu", tmp_path), needed)).set_index(["direction", "epoch"])
     pd.testing.assert_frame_equal(again, rows.loc[[direction]], check_exact=True)
 
 
@@ -223,7 +223,7 @@ def test_the_units_of_gated_layers_are_read_from_an_architecture():
 @pytest.mark.parametrize("direction", CUT)
 def test_a_rival_without_the_sizes_it_shall_have_is_refused(direction):
     with pytest.raises(BadInput, match=f"{direction} has the sizes or epochs of sparsify's end: it needs the rows"):
-        train(CONFIGURATIONS[DIRECTIONS.index(direction)], Job())
+        train(CONFIGURATIONS[DIRECTIONS.index(direction)], Context())
 
 
 def test_settings_that_mix_the_directions_up_are_refused():
@@ -251,7 +251,7 @@ def test_a_drop_of_the_rate_falls_on_the_same_epoch_in_every_direction(monkeypat
     dropping = replace(SHORT, sparsify=replace(SPARSIFY, drops=(2, 20)))
     for direction in ("sparsify", "dense"):
         (one,) = (c for c in dropping.configurations("moons", "moons_mlp") if c["direction"] == direction)
-        train(one, Job())
+        train(one, Context())
     assert sessions["sparsify"] == [((4, 16, 4), (2, 20))]
     # of the second session epoch 16 is the 20th of all, and what fell in the first stays
     assert sessions["dense"] == [((4, 0, 0), (2, 20)), ((0, 0, 20), (-2, 16))]

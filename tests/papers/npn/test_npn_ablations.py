@@ -7,8 +7,8 @@ import torch
 
 from lib.base import BadInput, build
 from lib.companion import settings
+from lib.companion.sweep.context import Context
 from lib.companion.sweep.grid import Grid
-from lib.companion.sweep.jobs import Job
 from lib.papers.npn.experiments import npn_ablations
 from lib.papers.npn.experiments.npn_ablations import Settings, Variant
 from lib.training.gated import GatedTraining
@@ -29,7 +29,7 @@ def rows():
     )
     found = []
     for configuration in npn_ablations.configurations(Settings((2,), variants)):
-        found += npn_ablations.run(configuration, Job())
+        found += npn_ablations.run(configuration, Context())
     torch.set_num_threads(threads)
     table = Grid("npn_ablations", "quick", npn_ablations, {}, "").table(found)
     return table.set_index(["variant", "tau", "epoch"]).sort_index()
@@ -63,7 +63,7 @@ def test_tau_matters_at_the_end_of_stage_2_only(rows):
 
 def test_a_session_measured_at_several_tau_is_the_one_whose_gates_have_that_tau(rows):
     (configuration,) = npn_ablations.configurations(Settings((2,), (Variant("sparsify", SHORT, taus=(0.9,)),)))
-    alone = Grid("npn_ablations", "quick", npn_ablations, {}, "").table(npn_ablations.run(configuration, Job()))
+    alone = Grid("npn_ablations", "quick", npn_ablations, {}, "").table(npn_ablations.run(configuration, Context()))
     among = rows.loc["sparsify", 0.9].reset_index()
     assert among[alone.columns.drop(["variant", "tau"])].equals(alone.drop(columns=["variant", "tau"]))
 
@@ -78,7 +78,7 @@ def test_a_session_measured_at_several_tau_is_the_one_whose_gates_have_that_tau(
 def test_thresholds_that_cannot_be_measured_at_are_refused(variant, line):
     (configuration,) = npn_ablations.configurations(Settings((2,), (variant,)))
     with pytest.raises(BadInput, match=line):
-        npn_ablations.run(configuration, Job())
+        npn_ablations.run(configuration, Context())
 
 
 def test_an_expansion_starts_with_few_gates_and_other_gates_are_trained_otherwise(rows):

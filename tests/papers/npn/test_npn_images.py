@@ -8,8 +8,8 @@ import torch
 
 from lib.base import BadInput, build
 from lib.companion import settings
+from lib.companion.sweep.context import Context
 from lib.companion.sweep.grid import Grid
-from lib.companion.sweep.jobs import Job
 from lib.papers.npn.experiments import npn_images
 from lib.papers.npn.experiments.directions import Directions
 from lib.training.gated import GatedTraining
@@ -26,7 +26,7 @@ def rows():
     found = []
     for configuration in npn_images.configurations(npn_images.Settings((TASK,)))[1::2]:  # all of seed 1
         needed = [row for row in found if row["direction"] == "sparsify"] if npn_images.needs(configuration) else []
-        found += npn_images.run(configuration, Job(), needed)
+        found += npn_images.run(configuration, Context(), needed)
     table = Grid("npn_images", "quick", npn_images, {}, "").table(found)
     torch.set_num_threads(threads)
     return table.set_index(["direction", "epoch"])

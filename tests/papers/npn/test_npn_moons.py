@@ -7,8 +7,8 @@ import torch
 
 from lib.base import BadInput, build
 from lib.companion import settings
+from lib.companion.sweep.context import Context
 from lib.companion.sweep.grid import Grid
-from lib.companion.sweep.jobs import Job
 from lib.data import vision
 from lib.papers.npn.experiments import npn_moons
 from lib.training.examples import Examples
@@ -20,9 +20,9 @@ EXPAND = GatedTraining((1, 1, 0), (0.2, 8.0), 0.5, 250, expand=True)
 
 def test_a_seed_gives_all_directions_of_the_papers_network():
     configurations = npn_moons.configurations(npn_moons.Settings((4,), 1, (3, 3), SPARSIFY, EXPAND))
-    rows = npn_moons.run(configurations[0], Job(), [])
+    rows = npn_moons.run(configurations[0], Context(), [])
     rows += [
-        row for one in configurations[1:] for row in npn_moons.run(one, Job(), rows if npn_moons.needs(one) else [])
+        row for one in configurations[1:] for row in npn_moons.run(one, Context(), rows if npn_moons.needs(one) else [])
     ]
     table = Grid("npn_moons", "quick", npn_moons, {}, "").table(rows)
     assert set(table.direction) == {"sparsify", "expand", "dense", "magnitude", "fresh"}
@@ -36,11 +36,11 @@ def test_a_seed_gives_all_directions_of_the_papers_network():
 
 def test_seeds_that_draw_their_own_points_have_others(monkeypatch):
     seen = []
-    monkeypatch.setattr(npn_moons, "train_direction", lambda c, build, examples, job, needed: seen.append(examples))
+    monkeypatch.setattr(npn_moons, "train_direction", lambda c, build, examples, context, needed: seen.append(examples))
     own = npn_moons.Settings((4, 5), 1, (3, 3), SPARSIFY, EXPAND, drawn_per_seed=True, test_points=700)
     for configuration in npn_moons.configurations(own)[:2]:
-        npn_moons.run(configuration, Job(), [])
-    npn_moons.run(npn_moons.configurations(npn_moons.Settings((4,), 1, (3, 3), SPARSIFY, EXPAND))[0], Job(), [])
+        npn_moons.run(configuration, Context(), [])
+    npn_moons.run(npn_moons.configurations(npn_moons.Settings((4,), 1, (3, 3), SPARSIFY, EXPAND))[0], Context(), [])
     four, five, shared = seen
     assert [(len(e.train_labels), len(e.test_labels)) for e in seen] == [(500, 700), (500, 700), (500, 500)]
     assert not torch.equal(four.train_inputs, five.train_inputs)

@@ -12,7 +12,7 @@ import yaml
 
 from lib import base
 from lib.base import BadInput
-from lib.companion.sweep.jobs import Stopped
+from lib.companion.sweep.context import Stopped
 from lib.data import policies
 from lib.data.environments import make, normalised_return
 from lib.models.mlp import MLP, Bounded, generators, plain

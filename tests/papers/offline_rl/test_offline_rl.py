@@ -8,8 +8,8 @@ import pytest
 from lib import pruners
 from lib.base import BadInput, build
 from lib.companion import settings
+from lib.companion.sweep.context import Context, Stopped
 from lib.companion.sweep.grid import Grid
-from lib.companion.sweep.jobs import Job, Stopped
 from lib.papers.offline_rl.experiments import offline_rl as experiment
 from lib.papers.offline_rl.experiments import offline_rl_layers as layers
 from lib.training.bc import BCSettings, PlainBCSettings
@@ -30,8 +30,8 @@ def task(algorithm: str = "bc", **changed) -> experiment.Task:
     return experiment.Task(**(given | {"episodes": 1, "transitions": 200} | changed))
 
 
-def table(configuration: dict, job: Job | None = None) -> pd.DataFrame:
-    rows = experiment.run(configuration, job or Job())
+def table(configuration: dict, context: Context | None = None) -> pd.DataFrame:
+    rows = experiment.run(configuration, context or Context())
     return Grid("offline_rl", "quick", experiment, {}, "").table(rows)
 
 
@@ -39,9 +39,9 @@ def table(configuration: dict, job: Job | None = None) -> pd.DataFrame:
 def test_each_run_of_a_seed_has_a_row_an_evaluation(algorithm: str):
     configurations = experiment.configurations(experiment.Settings((task(algorithm),), **NARROW))
     assert [c["seed"] for c in configurations] == [0, 1]
-    job = Job()
-    rows = table(configurations[1], job)
-    assert job.done == experiment.units(configurations[1]) == 2
+    context = Context()
+    rows = table(configurations[1], context)
+    assert context.done == experiment.units(configurations[1]) == 2
     assert sorted(set(zip(rows.pruner, rows.sparsity, strict=True))) == RUNS
     assert sorted(set(rows.step)) == [2, 4]
     assert len(rows) == 8
@@ -75,9 +75,9 @@ def test_a_stopped_configuration_goes_on_with_the_same_rows(tmp_path):
     configuration = experiment.configurations(experiment.Settings((task(seeds=1),), **NARROW))[0]
     whole = table(configuration)
     with pytest.raises(Stopped):
-        table(configuration, Job(folder=tmp_path, deadline=0))
+        table(configuration, Context(folder=tmp_path, deadline=0))
     assert (tmp_path / "stack.pt").exists()
-    pd.testing.assert_frame_equal(table(configuration, Job(folder=tmp_path)), whole)
+    pd.testing.assert_frame_equal(table(configuration, Context(folder=tmp_path)), whole)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_layers_are_counted_of_the_papers_networks():
     settings = layers.Settings(("hopper",), ("snip", "magnitude"), (0.95,), seeds=1)
     tables = {}
     for configuration in layers.configurations(settings):
-        rows = layers.run(configuration, Job())
+        rows = layers.run(configuration, Context())
         tables[configuration["variant"]] = Grid("offline_rl_layers", "quick", layers, {}, "").table(rows)
     assert list(tables) == ["normalised", "raw"]
     assert all(set(rows.variant) == {variant} for variant, rows in tables.items())
@@ -192,7 +192,7 @@ def test_each_run_of_a_stack_has_its_own_sparsity_and_its_own_masks():
     both = layers.Settings(("hopper",), ("snip",), (0.5, 0.9), seeds=1)
 
     def table_of(settings: layers.Settings) -> pd.DataFrame:
-        rows = layers.run(layers.configurations(settings)[0], Job())
+        rows = layers.run(layers.configurations(settings)[0], Context())
         return Grid("offline_rl_layers", "quick", layers, {}, "").table(rows)
 
     found = table_of(both)

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from lib.base import BadInput
+from lib.companion.sweep.context import Context
 from lib.companion.sweep.grid import Grid
-from lib.companion.sweep.jobs import Job
 from lib.papers.offline_rl.experiments import offline_rl
 from lib.papers.offline_rl.experiments import offline_rl_rounds as experiment
 from lib.training.bc import BCSettings
@@ -19,7 +19,7 @@ NARROW = BCSettings(hidden=(24, 24), batch=8)
 
 def rows_of(module, settings) -> pd.DataFrame:
     (configuration,) = module.configurations(settings)
-    return Grid("offline_rl", "quick", module, {}, "").table(module.run(configuration, Job()))
+    return Grid("offline_rl", "quick", module, {}, "").table(module.run(configuration, Context()))
 
 
 def test_one_round_is_the_usual_sweep_and_several_prune_otherwise():

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from lib.base import BadInput
+from lib.companion.sweep.context import Context
 from lib.companion.sweep.grid import Grid
-from lib.companion.sweep.jobs import Job
 from lib.data import offline_rl as source
 from lib.papers.offline_rl.experiments import offline_rl
 from lib.papers.offline_rl.experiments import offline_rl_scaling as experiment
@@ -26,7 +26,7 @@ def task(algorithm: str) -> offline_rl.Task:
 
 
 def table(configuration: dict) -> pd.DataFrame:
-    return Grid("offline_rl_scaling", "quick", experiment, {}, "").table(experiment.run(configuration, Job()))
+    return Grid("offline_rl_scaling", "quick", experiment, {}, "").table(experiment.run(configuration, Context()))
 
 
 def of(algorithm: str) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -38,7 +38,7 @@ def of(algorithm: str) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def usual(algorithm: str) -> pd.DataFrame:
     (configuration,) = offline_rl.configurations(offline_rl.Settings((task(algorithm),), **NARROW))
-    rows = offline_rl.run(configuration, Job())
+    rows = offline_rl.run(configuration, Context())
     return Grid("offline_rl", "quick", offline_rl, {}, "").table(rows)
 
 

@@ -237,12 +237,12 @@ def test_a_session_that_was_stopped_goes_on_to_the_same_weights(make, utterances
     rows = train(whole, utterances, SETTINGS, 1)
     calls = iter(range(10))
 
-    def advance():
+    def on_progress():
         if next(calls) == 1:
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        train(make(), utterances, SETTINGS, 1, state=tmp_path / "s.pt", advance=advance)
+        train(make(), utterances, SETTINGS, 1, state=tmp_path / "s.pt", on_progress=on_progress)
     again = make()
     assert train(again, utterances, SETTINGS, 1, state=tmp_path / "s.pt") == rows
     for name, value in again.state_dict().items():

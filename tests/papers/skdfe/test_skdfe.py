@@ -8,8 +8,8 @@ import pytest
 from lib.base import BadInput, build
 from lib.companion import settings
 from lib.companion.results import read_runs
+from lib.companion.sweep.context import Context, Stopped
 from lib.companion.sweep.grid import Grid
-from lib.companion.sweep.jobs import Job, Stopped
 from lib.data import speech
 from lib.data.speech import voices
 from lib.models.bifpn import SelfTeacher
@@ -30,8 +30,8 @@ SHORT = skdfe.Settings(draws=4, tasks=(BY_SELF, BY_TEACHER, ALONE))
 pytestmark = pytest.mark.usefixtures("on_few_voices")
 
 
-def table(configuration, job=None):
-    rows = skdfe.run(configuration, job or Job())
+def table(configuration, context=None):
+    rows = skdfe.run(configuration, context or Context())
     return Grid("skdfe", "quick", skdfe, {}, "").table(rows)
 
 
@@ -167,7 +167,7 @@ def test_without_weights_the_self_teachers_kinds_would_be_one(monkeypatch):
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_rows(kept, tmp_path):
-    class Impatient(Job):
+    class Impatient(Context):
         def check(self):
             if self.done in (3, 5):
                 self.done += 1
@@ -177,7 +177,9 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_rows(kept, tmp_path):
     for _ in range(2):
         with pytest.raises(Stopped):
             table(configuration, Impatient("cpu", tmp_path))
-    pd.testing.assert_frame_equal(table(configuration, Job("cpu", tmp_path)), of(BY_TEACHER, kept), check_exact=True)
+    pd.testing.assert_frame_equal(
+        table(configuration, Context("cpu", tmp_path)), of(BY_TEACHER, kept), check_exact=True
+    )
 
 
 def test_a_linear_model_of_mean_features_cannot_tell_made_voices_apart():

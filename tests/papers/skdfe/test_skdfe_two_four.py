@@ -8,8 +8,8 @@ import pytest
 from lib import pruners
 from lib.base import BadInput, build
 from lib.companion import settings
+from lib.companion.sweep.context import Context, Stopped
 from lib.companion.sweep.grid import Grid
-from lib.companion.sweep.jobs import Job, Stopped
 from lib.kernels.two_four import has_pattern
 from lib.models.speaker_resnet import NETWORKS
 from lib.papers.skdfe.experiments import skdfe, skdfe_two_four
@@ -25,9 +25,9 @@ TASK = skdfe_two_four.Task("synthetic", "resnet18", ("none", "both"), 4, 4, 1, T
 PLAIN, DISTILLED = skdfe_two_four.configurations(skdfe_two_four.Settings(draws=2, tasks=(TASK,)))
 
 
-def table(configuration, job=None):
+def table(configuration, context=None):
     return Grid("skdfe_two_four", "quick", skdfe_two_four, {}, "").table(
-        skdfe_two_four.run(configuration, job or Job())
+        skdfe_two_four.run(configuration, context or Context())
     )
 
 
@@ -81,7 +81,7 @@ def test_the_dense_network_is_the_one_that_skdfe_trains(kept):
     """Same seed, same batches: so the two experiments' tables can be read side by side."""
     task = skdfe.Task("synthetic", "resnet18", "self", ("none", "both"), 4, 1, TRAINING, teacher_width=4)
     (configuration,) = skdfe.configurations(skdfe.Settings(2, (task,)))
-    other = pd.DataFrame(skdfe.run(configuration, Job()))
+    other = pd.DataFrame(skdfe.run(configuration, Context()))
     for mine in (PLAIN, DISTILLED):
         runs = of(mine, kept)
         both = [
@@ -92,7 +92,7 @@ def test_the_dense_network_is_the_one_that_skdfe_trains(kept):
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_rows(kept, tmp_path):
-    class Impatient(Job):
+    class Impatient(Context):
         def check(self):
             if self.done in (1, 3, 5):
                 self.done += 1
@@ -101,7 +101,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_rows(kept, tmp_path):
     for _ in range(3):
         with pytest.raises(Stopped):
             table(DISTILLED, Impatient("cpu", tmp_path))
-    pd.testing.assert_frame_equal(table(DISTILLED, Job("cpu", tmp_path)), of(DISTILLED, kept), check_exact=True)
+    pd.testing.assert_frame_equal(table(DISTILLED, Context("cpu", tmp_path)), of(DISTILLED, kept), check_exact=True)
 
 
 @pytest.mark.parametrize("scale", ["quick", "real", "paper"])

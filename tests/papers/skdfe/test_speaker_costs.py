@@ -33,7 +33,7 @@ def test_whatever_teaches_the_student_alone_costs_the_same():
 
 def test_a_student_alone_runs_forward_once_and_backward_for_twice_that():
     cost = training_cost("resnet18", "none", **SMALL)
-    assert cost.step == cost.whole == 3 * (cost.inference + HEAD)
+    assert cost.step == cost.total == 3 * (cost.inference + HEAD)
     assert cost.trained == cost.held == size(NETWORKS["resnet18"](width=4)) + HEAD + 10
 
 
@@ -47,7 +47,7 @@ def test_a_self_teacher_is_trained_in_the_same_session():
     paths = one * (positions[1] + positions[2]) + one * sum(positions)  # P2, P3, and T1 to T4
     teacher = lateral + paths + 2 * width * 5 * 256 + HEAD
     assert cost.step - alone.step == 3 * teacher
-    assert cost.whole == cost.step
+    assert cost.total == cost.step
     assert cost.trained - alone.trained == size(SelfTeacher(channels, width)) + HEAD + 10
     assert cost.held == cost.trained
 
@@ -56,13 +56,13 @@ def test_a_pretrained_teacher_runs_forward_only_after_a_session_of_its_own():
     alone, large = (training_cost(name, "none", **SMALL) for name in ("resnet18", "resnet34"))
     cost = training_cost("resnet18", "resnet34", **SMALL)
     assert cost.step == alone.step + large.step / 3
-    assert cost.whole == cost.step + large.step
+    assert cost.total == cost.step + large.step
     assert (cost.trained, cost.held) == (alone.trained, alone.held + large.held)
 
 
 def test_the_share_is_of_all_training():
     with_self, with_large = (training_cost("resnet18", name, 4, 6) for name in ("self", "resnet34"))
-    assert share_of_cost("resnet18", "resnet34", 4, 6) == pytest.approx(100 * with_self.whole / with_large.whole)
+    assert share_of_cost("resnet18", "resnet34", 4, 6) == pytest.approx(100 * with_self.total / with_large.total)
 
 
 def test_an_unknown_network_is_refused():

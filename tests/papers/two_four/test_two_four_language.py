@@ -8,7 +8,7 @@ import torch
 
 from lib import pruners
 from lib.base import BadInput, build
-from lib.companion.sweep.jobs import Job, Stopped
+from lib.companion.sweep.context import Context, Stopped
 from lib.data import text
 from lib.models.transformer import small_decoder
 from lib.papers.two_four.experiments import two_four_language as experiment
@@ -31,13 +31,13 @@ SECOND = ["dense", "dense_first", "dense_second", "pruned_second", "sparse_first
 
 
 @pytest.fixture(scope="module")
-def job():
-    return Job()
+def context():
+    return Context()
 
 
 @pytest.fixture(scope="module")
-def rows(job):
-    return experiment.run(CONFIGURATION, job)
+def rows(context):
+    return experiment.run(CONFIGURATION, context)
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +69,9 @@ def test_amounts_and_fine_tuning_that_cannot_be_are_refused():
             replace(TASK.second, **change)
 
 
-def test_each_row_is_told_from_the_others_and_the_job_hears_of_each_unit(runs, job):
+def test_each_row_is_told_from_the_others_and_the_job_hears_of_each_unit(runs, context):
     assert not runs.duplicated(list(experiment.INDEX)).any()
-    assert job.done == experiment.units(CONFIGURATION) == 3 * 3 + 3 * 5
+    assert context.done == experiment.units(CONFIGURATION) == 3 * 3 + 3 * 5
 
 
 def test_phase_1_has_its_steps_and_bits_of_the_last_tenth_at_each_end(runs):
@@ -125,7 +125,7 @@ def test_a_repeated_session_keeps_the_mask_and_trains_the_rest(monkeypatch):
     masks = block_masks(sparse)
     pruners.attach(sparse, masks)
     passages = text.passages(text.load("grammar"), 6, 32)
-    phase = two_phases.SecondPhase(passages, TASK.second, 0, Job())
+    phase = two_phases.SecondPhase(passages, TASK.second, 0, Context())
     phase.compare({"dense": dense, "dense_twice": dense, "sparse": sparse}, 16, 0)
     for name, mask in masks.items():
         assert torch.equal(trained["sparse_first"][name] != 0, mask)  # phase 1's pattern
@@ -141,7 +141,7 @@ def test_variants_of_one_draw_see_the_same_labels_heads_and_batches(monkeypatch)
     """From equal models of phase 1, dense and dense_first are equal to the last bit."""
     torch.manual_seed(0)
     model = small_decoder(26, 32)
-    phase = two_phases.SecondPhase(text.passages(text.load("grammar"), 6, 32), TASK.second, 0, Job())
+    phase = two_phases.SecondPhase(text.passages(text.load("grammar"), 6, 32), TASK.second, 0, Context())
     rows = phase.compare({"dense": model, "dense_twice": model, "sparse": model}, 16, 0)
     of = {row["variant"]: row["accuracy"] for row in rows}
     assert of["dense"] == of["dense_first"] == of["sparse_first"]
@@ -150,12 +150,12 @@ def test_variants_of_one_draw_see_the_same_labels_heads_and_batches(monkeypatch)
 
 
 def test_more_labels_than_there_are_is_refused():
-    phase = two_phases.SecondPhase(text.passages(text.load("grammar"), 6, 32), TASK.second, 0, Job())
+    phase = two_phases.SecondPhase(text.passages(text.load("grammar"), 6, 32), TASK.second, 0, Context())
     with pytest.raises(BadInput, match="labels=177: the training scenes have 176 passages"):
         phase.compare({}, 177, 0)
 
 
-class Killed(Job):
+class Killed(Context):
     """Stops after so many units, once."""
 
     def check(self):
@@ -167,7 +167,7 @@ class Killed(Job):
 def test_a_run_that_was_stopped_ends_with_the_same_rows(rows, tmp_path, units):
     with pytest.raises(Stopped):
         experiment.run(CONFIGURATION, Killed(folder=tmp_path, deadline=units))
-    again = Job(folder=tmp_path)
+    again = Context(folder=tmp_path)
     found = experiment.run(CONFIGURATION, again)
     assert repr(found) == repr(rows)
     assert again.done == experiment.units(CONFIGURATION)

@@ -8,7 +8,7 @@ import torch
 
 from lib import pruners
 from lib.base import BadInput
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.data import vision
 from lib.models.mobilenet import small_mobilenet_v2
 from lib.papers.two_four.experiments import two_four_networks as experiment
@@ -21,8 +21,8 @@ SETTINGS = experiment.Settings(
 CONFIGURATION = experiment.configurations(SETTINGS)[0]
 
 
-def run(job=None, **changed):
-    rows = experiment.run(CONFIGURATION | changed, job or Job())
+def run(context=None, **changed):
+    rows = experiment.run(CONFIGURATION | changed, context or Context())
     return pd.DataFrame(rows, columns=experiment.COLUMNS).set_index(["variant", "epoch"])
 
 
@@ -63,11 +63,11 @@ def test_each_variant_has_its_epochs_and_the_job_hears_of_each(runs):
     }
     table_3 = {"pruned_permuted": [2], "sparse_permuted": second, "sparse_permuted_int8": end}
     assert epochs == table_2 | table_3
-    job = Job()
-    assert set(run(job, permute=False, training=CONFIGURATION["training"] | {"epochs": 1}).index.levels[0]) == set(
+    context = Context()
+    assert set(run(context, permute=False, training=CONFIGURATION["training"] | {"epochs": 1}).index.levels[0]) == set(
         table_2
     )
-    assert job.done == 3
+    assert context.done == 3
     assert [experiment.units(CONFIGURATION | {"permute": p}) for p in (False, True)] == [6, 8]
 
 
@@ -112,14 +112,14 @@ def test_without_a_permutation_the_permuted_variants_would_be_the_others_and_wit
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_rows(tmp_path, runs):
-    class Impatient(Job):
+    class Impatient(Context):
         def check(self):
             if self.done == 7:  # one epoch before the end
                 raise InterruptedError
 
     with pytest.raises(InterruptedError):
         run(Impatient(folder=tmp_path))
-    pd.testing.assert_frame_equal(run(Job(folder=tmp_path)), runs, check_exact=True)
+    pd.testing.assert_frame_equal(run(Context(folder=tmp_path)), runs, check_exact=True)
 
 
 @pytest.mark.parametrize(("module", "network"), [(experiment, "small_vgg"), (two_four_workflow, "small_lenet")])
@@ -132,7 +132,7 @@ def test_a_network_has_as_many_outputs_as_its_data_have_classes(module, network,
     monkeypatch.setitem(module.NETWORKS, network, lambda *given: classes.append(given) or build(*given))
     training = asdict(Training(1, batch=16, learning_rate=0.1))
     configuration = CONFIGURATION | {"network": network, "permute": False, "controls": True, "training": training}
-    assert module.run(configuration, Job())
+    assert module.run(configuration, Context())
     assert set(classes) == {(13,)}
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lib import pruners
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.data import vision
 from lib.papers.two_four.experiments import two_four_workflow as experiment
 from lib.papers.two_four.experiments.variants import Variants
@@ -45,7 +45,7 @@ def watched(seed: int) -> Begun:
         patch.setattr(vision, "load", lambda name: replace(data, **few))
         configuration = experiment.configurations(experiment.Settings((TASK,)))[seed]
         assert configuration["training"] == asdict(TASK.training)
-        experiment.run(configuration, Job())
+        experiment.run(configuration, Context())
     return began
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from lib import pruners
 from lib.base import BadInput
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.papers.two_four.experiments.variants import Variants
 from lib.pruners.sizes import flops
 from lib.training.examples import Examples
@@ -23,7 +23,9 @@ def variants():
     points, labels = np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32), np.arange(32) % 2
     parts = {"train_inputs": points[:20], "train_labels": labels[:20]}
     examples = Examples.of(SimpleNamespace(**parts, test_inputs=points[20:], test_labels=labels[20:]))
-    return Variants({"network": "line", "seed": 5}, examples, Training(2, batch=8, learning_rate=0.1), 5, Job(), flops)
+    return Variants(
+        {"network": "line", "seed": 5}, examples, Training(2, batch=8, learning_rate=0.1), 5, Context(), flops
+    )
 
 
 def test_each_row_has_the_key_the_epoch_the_accuracy_the_sizes_and_what_is_added(variants):
@@ -37,7 +39,7 @@ def test_each_row_has_the_key_the_epoch_the_accuracy_the_sizes_and_what_is_added
 def test_those_of_a_configuration_have_its_data_settings_and_seed_and_count_as_they_are_told():
     training = Training(3, batch=8, learning_rate=0.1)
     configuration = {"data": "digits", "network": "line", "seed": 5, "training": asdict(training)}
-    variants = Variants.of(configuration, ("data", "seed"), Job(), lambda model, shape: 7 * len(shape))
+    variants = Variants.of(configuration, ("data", "seed"), Context(), lambda model, shape: 7 * len(shape))
     assert (variants.key, variants.settings, variants.seed) == ({"data": "digits", "seed": 5}, training, 5)
     assert (len(variants.examples.train_labels), variants.examples.shape) == (1297, (1, 8, 8))
     variants.record("dense", nn.Linear(4, 2), [50.0], 1)
@@ -56,7 +58,7 @@ def test_what_is_pruned_is_a_copy_recorded_as_it_is_after_the_first_session(vari
     (row,) = variants.rows
     assert row["accuracy"] == accuracy(model, variants.examples)
     assert (row["variant"], row["epoch"], row["sparsity"], row["kept"]) == ("pruned", 2, 0.5, 60.0)
-    assert variants.job.done == 0
+    assert variants.context.done == 0
 
 
 def test_a_second_session_trains_a_copy_under_its_masks_on_other_batches_for_later_epochs(variants):
@@ -68,14 +70,14 @@ def test_a_second_session_trains_a_copy_under_its_masks_on_other_batches_for_lat
     assert not pruners.attached(first)
     assert torch.equal(again.weight != 0, mask)
     assert [row["epoch"] for row in variants.rows] == [3, 4]
-    assert variants.job.done == 2
+    assert variants.context.done == 2
     pruners.attach(first, {"weight": mask})
     train(first, variants.examples, variants.settings, seed=5, session=1)
     assert torch.equal(first.weight, again.weight)
 
 
 def test_a_session_is_kept_under_the_name_of_its_variant(variants, tmp_path):
-    variants.job.folder = tmp_path
+    variants.context.folder = tmp_path
     model = nn.Linear(4, 2)
     assert variants.session("dense", model, number=0, before=0) is model
     assert (tmp_path / "dense.pt").exists()

@@ -30,7 +30,7 @@ REWARDS = ("training", "evaluation")
 
 @dataclass(frozen=True)
 class Compression:
-    """Algorithm 1's inputs besides the schedule's, and what it leaves open.
+    """Hold Algorithm 1's inputs besides the schedule's, and what it leaves open.
 
     Attributes:
         layers: weights that are compressed, such as "actor.layers.1.weight"; none: dense training.
@@ -96,7 +96,7 @@ def begin(networks: nn.ModuleDict, compression: Compression) -> None:
 
 
 class GroupSparseTraining:
-    """What Algorithm 1 does to a stack between its training steps.
+    """Do what Algorithm 1 does to a stack between its training steps.
 
     Args:
         networks: of all runs, after `begin`.
@@ -192,7 +192,7 @@ class GroupSparseTraining:
         return {bitmap: ratio(self.sparsity, sizes[self.phase], part, bitmap) for bitmap in BITMAPS}
 
     def state_dict(self) -> dict:
-        """Everything but the networks and the optimizers."""
+        """Return everything but the networks and the optimizers."""
         return {
             "pruner": self.pruner.state_dict(),
             "sparsity": self.sparsity.tolist(),
@@ -221,7 +221,7 @@ def _pools(networks: nn.ModuleDict, compression: Compression) -> list[int]:
 
 
 def share(networks: nn.ModuleDict, layers: Sequence[str]) -> float:
-    """P_comp / P_total: of the weights of the networks that hold compressed layers, biases left out.
+    """Compute P_comp / P_total: of the weights of the networks that hold compressed layers, biases left out.
 
     So the paper counts: 91.7 % of HalfCheetah's and 97.4 % of Humanoid's parameters are shares of the actor's weights.
     """

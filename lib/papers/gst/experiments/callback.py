@@ -23,7 +23,7 @@ from lib.training.offline import Pruning
 
 
 class GroupSparseCallback:
-    """What happens to a stack of agents between their updates, a `Callback` of `offline.train`.
+    """Prune a stack of agents between their updates, as a `Callback` of `offline.train`.
 
     Args:
         agent: as it was made; its blocks are put in place here.

@@ -26,7 +26,7 @@ def ratio(
     bitmap: str = "weights",
     value_bits: int = 16,
 ) -> float | np.ndarray:
-    """The share of a network's bits that is saved by blocks of B of which a share is removed.
+    """Compute the share of a network's bits that is saved by blocks of B of which a share is removed.
 
     Args:
         sparsity: S, share of coefficients removed.
@@ -51,7 +51,7 @@ def ratio(
 
 
 def pack(weight: Tensor, table: Tensor, bitmap: str = "coefficients") -> bytes:
-    """A weight in groups as bytes: a bitmap, then the kept coefficients in float16.
+    """Write a weight in groups as bytes: a bitmap, then the kept coefficients in float16.
 
     Args:
         weight: [out, in], of a convolution [out, in, R, S], whose groups are those of the table.
@@ -65,25 +65,27 @@ def pack(weight: Tensor, table: Tensor, bitmap: str = "coefficients") -> bytes:
     coefficients = form.right_inverse(weight)
     if not torch.equal(form(coefficients), weight):
         raise BadInput("weights of a group differ, so there is no coefficient for them: pack it with a table it has")
-    kept = coefficients != 0
-    places = _places(kept, form, bitmap)
-    return np.packbits(places.flatten().numpy()).tobytes() + coefficients[kept].half().numpy().tobytes()
+    nonzero = coefficients != 0
+    places = _places(nonzero, form, bitmap)
+    return np.packbits(places.flatten().numpy()).tobytes() + coefficients[nonzero].half().numpy().tobytes()
 
 
 def unpack(content: bytes, shape: tuple[int, ...], table: Tensor, bitmap: str = "coefficients") -> Tensor:
-    """The weight that `pack` was given, rounded to float16."""
+    """Read the weight that `pack` was given, rounded to float16."""
     form = _form(shape, table)
     coefficients = form.right_inverse(torch.zeros(shape, dtype=torch.float16))
     count = _places(coefficients != 0, form, bitmap).numel()
     bits = np.unpackbits(np.frombuffer(content, np.uint8, -(-count // 8)))[:count]
     places = torch.from_numpy(bits.astype(np.float32))
-    kept = places.reshape(coefficients.shape) if bitmap == "coefficients" else form.right_inverse(places.reshape(shape))
+    nonzero = (
+        places.reshape(coefficients.shape) if bitmap == "coefficients" else form.right_inverse(places.reshape(shape))
+    )
     values = np.frombuffer(content, np.float16, offset=-(-count // 8))
-    return form(coefficients.masked_scatter(kept > 0, torch.from_numpy(values.copy())))
+    return form(coefficients.masked_scatter(nonzero > 0, torch.from_numpy(values.copy())))
 
 
 def packed_ratio(weights: Mapping[str, Tensor], tables: Mapping[str, Tensor], bitmap: str = "coefficients") -> float:
-    """The share of bytes that is really saved over float16, by packing the layers that have a table.
+    """Compute the share of bytes that is really saved over float16, by packing the layers that have a table.
 
     Args:
         weights: {name: weight} of a whole network; what has no table is stored as it is.
@@ -100,8 +102,8 @@ def _form(shape: tuple[int, ...], table: Tensor) -> Grouped:
     return Grouped(table, shape[:2], number(table))
 
 
-def _places(kept: Tensor, form: Grouped, bitmap: str) -> Tensor:
+def _places(nonzero: Tensor, form: Grouped, bitmap: str) -> Tensor:
     """The bits of the bitmap, as a bool tensor like the coefficients or like the weight."""
     if bitmap not in BITMAPS[1:]:
         raise BadInput(f"bitmap {bitmap!r}: bytes need one of {', '.join(BITMAPS[1:])}")
-    return kept if bitmap == "coefficients" else form(kept.float()) > 0
+    return nonzero if bitmap == "coefficients" else form(nonzero.float()) > 0

@@ -24,7 +24,7 @@ from typing import Annotated
 
 from lib import pruners
 from lib.base import BadInput, Count, Range, refuse_twice, refuse_unknown
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.data import offline_rl
 from lib.data.offline_rl.names import QUALITIES, environment
 from lib.papers.gst.experiments.algorithm import Compression
@@ -44,19 +44,19 @@ COLUMNS = (*INDEX, "return", "normalised_return", "sparsity", *RATIOS)
 
 @dataclass(frozen=True)
 class Blocks:
-    """A way of grouping, see `algorithm.Compression`; blocks of one weight have no shift."""
+    """Describe a grouping, see `algorithm.Compression`; blocks of one weight have no shift."""
 
     block: int = 1
     shift: float = 0.0
 
     def sparsity(self, kept: float) -> float:
-        """The share of coefficients to remove, so that as many numbers are left as `kept` of the weights."""
+        """Compute the share of coefficients to remove, so that as many numbers are left as `kept` of the weights."""
         return 1 - kept * (self.block if self.shift == 1 else 1)
 
 
 @dataclass(frozen=True)
 class Task:
-    """One environment.
+    """Describe one environment.
 
     Attributes:
         layers: weights that are compressed.
@@ -118,14 +118,14 @@ class Task:
 
 @dataclass(frozen=True)
 class Settings:
-    """The tasks, and how all of them learn."""
+    """Hold the tasks, and how all of them learn."""
 
     tasks: tuple[Task, ...]
     plain_bc: PlainBCSettings = field(default_factory=PlainBCSettings)
 
 
 def configurations(settings: Settings) -> list[dict]:
-    """The grid: a way of grouping on an environment each, with everything `run` needs."""
+    """Lay out the grid: a grouping on an environment each, with everything `run` needs."""
     found = []
     for task in settings.tasks:
         shared = {name: value for name, value in asdict(task).items() if name != "blocks"}
@@ -135,14 +135,14 @@ def configurations(settings: Settings) -> list[dict]:
     return found
 
 
-def run(configuration: dict, job: Job) -> list[dict]:
+def run(configuration: dict, context: Context) -> list[dict]:
     """Train one stack; one row a run and evaluation."""
     env, episodes, steps = configuration["env"], configuration["episodes"], configuration["steps"]
     grouping = Blocks(configuration["block"], configuration["shift"])
     untouched = 1 / grouping.block if grouping.shift == 1 else 1.0  # the share of numbers that blocks alone leave
-    cells = [("none", untouched)] if grouping.shift in (0, 1) else []
-    cells += [(choice, kept) for choice in configuration["choices"] for kept in configuration["kept"]]
-    places = [(choice, kept, seed) for choice, kept in cells for seed in range(configuration["seeds"])]
+    agents = [("none", untouched)] if grouping.shift in (0, 1) else []
+    agents += [(choice, kept) for choice in configuration["choices"] for kept in configuration["kept"]]
+    places = [(choice, kept, seed) for choice, kept in agents for seed in range(configuration["seeds"])]
     stack = [
         offline.Run(seed) if choice == "none" else offline.Run(seed, choice, grouping.sparsity(kept))
         for choice, kept, seed in places
@@ -151,11 +151,11 @@ def run(configuration: dict, job: Job) -> list[dict]:
     times = int(configuration["ramp"] * steps) // configuration["prune_every"]
     schedules = [pruners.Gradual(run.sparsity, configuration["prune_every"], times) for run in stack]
     bundle = offline_rl.load(configuration["source"], env, configuration["quality"], configuration["transitions"])
-    data = Transitions.of(bundle, job.device)
+    data = Transitions.of(bundle, context.device)
     settings = PlainBCSettings(**configuration["settings"])
     data, policy_of = normalised(data, settings)
     width, bound = data.observations.shape[1], [1.0] * data.actions.shape[1]
-    agent = PlainBC(width, bound, seeds, settings, job.device)
+    agent = PlainBC(width, bound, seeds, settings, context.device)
     compression = Compression(tuple(configuration["layers"]), grouping.block, grouping.shift)
     scoring = offline.Pruning(batches=configuration["batches"])
     sparse = GroupSparseCallback(agent, data, stack, compression, schedules, scoring)
@@ -167,7 +167,7 @@ def run(configuration: dict, job: Job) -> list[dict]:
         return found | mean_returns(policy_of(act), env, seeds, episodes)
 
     label = f"{env} blocks of {grouping.block}"
-    state = job.checkpoint("stack.pt")
+    state = context.checkpoint("stack.pt")
     rows = offline.train(
         agent,
         data,
@@ -176,7 +176,7 @@ def run(configuration: dict, job: Job) -> list[dict]:
         configuration["every"],
         evaluate,
         state,
-        advance=lambda: job.advance(label),
+        on_progress=lambda: context.report_progress(label),
         stop_every=STOP_EVERY,
         callback=sparse,
     )

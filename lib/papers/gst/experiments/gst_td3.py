@@ -22,7 +22,7 @@ import gymnasium as gym
 
 from lib import pruners
 from lib.base import BadInput, Count, Range, refuse_twice
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.data.environments import make
 from lib.papers.gst.experiments.algorithm import Compression, share
 from lib.papers.gst.experiments.online import Evaluation, start
@@ -35,7 +35,7 @@ COLUMNS = (*INDEX, "return", "sparsity", "compression_ratio", "ideal_ratio", "co
 
 @dataclass(frozen=True)
 class Pruning:
-    """Settings of `pruners.RewardAware` but its start, and what the reward is (`algorithm.Compression`)."""
+    """Hold the settings of `pruners.RewardAware` but its start, and what the reward is (`algorithm.Compression`)."""
 
     increase: float = 0.01
     every: int = 5_000
@@ -45,13 +45,13 @@ class Pruning:
     window: int = 10
 
     def schedule(self, begin: int) -> pruners.RewardAware:
-        """Reward-aware pruning from this step on."""
+        """Make reward-aware pruning from this step on."""
         return pruners.RewardAware(self.increase, self.every, begin, self.limit, self.initial_reward, self.reference)
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """A way of grouping, see `algorithm.Compression`."""
+    """Describe a grouping, see `algorithm.Compression`."""
 
     block: int
     shift: float
@@ -60,7 +60,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Task:
-    """One environment.
+    """Describe one environment.
 
     Attributes:
         layers: weights that are compressed.
@@ -110,46 +110,48 @@ class Settings:
 
 
 def configurations(settings: Settings) -> list[dict]:
-    """The grid: a way of training on an environment each, with everything `run` needs."""
+    """Lay out the grid: a way of training on an environment each, with everything `run` needs."""
     found = []
     for task in settings.tasks:
         shared = {name: value for name, value in asdict(task).items() if name not in ("blocks", "starts", "rewards")}
         first, *others = task.rewards
         pruned = [(begin, first) for begin in task.starts] + [(task.starts[0], reward) for reward in others]
-        single, ways = asdict(Blocks(1, 0.0)), [asdict(way) for way in task.blocks]
+        single, groupings = asdict(Blocks(1, 0.0)), [asdict(blocks) for blocks in task.blocks]
         found += [shared | single | {"start": begin, "reward": reward} for begin, reward in [(0, "none"), *pruned]]
-        found += [shared | way | {"start": task.starts[0], "reward": first} for way in ways]
+        found += [shared | grouping | {"start": task.starts[0], "reward": first} for grouping in groupings]
     return found
 
 
 def units(configuration: dict) -> int:
-    """Evaluations in one configuration."""
+    """Count the evaluations in one configuration."""
     trainings = 2 if configuration["block"] == 1 and configuration["reward"] == "training" else 1
     return trainings * configuration["steps"] // configuration["evaluation"]["every"]
 
 
-def run(configuration: dict, job: Job) -> list[dict]:
+def run(configuration: dict, context: Context) -> list[dict]:
     """Train all that belongs to one configuration; one row a run and evaluation."""
     learner, layers = td3.Settings(**configuration["td3"]), tuple(configuration["layers"])
     pruning, evaluation = Pruning(**configuration["pruning"]), Evaluation(**configuration["evaluation"])
     env, steps, seeds = configuration["env"], configuration["steps"], range(configuration["seeds"])
-    way = {name: configuration[name] for name in ("block", "shift", "conversion")}
+    grouping = {name: configuration[name] for name in ("block", "shift", "conversion")}
     begin, reward = configuration["start"], configuration["reward"]
     rows: list[dict] = []
 
     def train(method: str, schedule: pruners.Schedule | Sequence[pruners.Schedule]) -> list[float]:
         """Train, keep the rows, and say which share of its network each run has saved on average (equation 2)."""
-        chosen = Compression() if reward == "none" else Compression(layers, **way, reward=reward, window=pruning.window)
-        trainer = start(env, seeds, learner, chosen, schedule, evaluation, job.device)
-        before = job.done
+        chosen = (
+            Compression() if reward == "none" else Compression(layers, **grouping, reward=reward, window=pruning.window)
+        )
+        trainer = start(env, seeds, learner, chosen, schedule, evaluation, context.device)
+        before = context.done
 
-        def advance(now: td3.Trainer) -> None:
+        def report(now: td3.Trainer) -> None:
             if now.steps % evaluation.every == 0:
-                job.done = before + now.steps // evaluation.every - 1
-                job.advance(method)
+                context.done = before + now.steps // evaluation.every - 1
+                context.report_progress(method)
 
-        td3.train(trainer, steps, advance, job.checkpoint(method))
-        job.done = before + steps // evaluation.every
+        td3.train(trainer, steps, report, context.checkpoint(method))
+        context.done = before + steps // evaluation.every
         key = {name: configuration[name] for name in KEYS} | {"method": method}
         names = {"compression_ratio": "ratio_weights", "ideal_ratio": "ratio_none"}
         names["coefficient_ratio"] = "ratio_coefficients"
@@ -161,7 +163,7 @@ def run(configuration: dict, job: Job) -> list[dict]:
 
     if reward == "none":
         train("dense", pruners.Once(0.0))
-    elif way["block"] > 1:
+    elif grouping["block"] > 1:
         train("gst", pruning.schedule(begin))
     else:
         averages = train("rwp", pruning.schedule(begin))
@@ -171,7 +173,7 @@ def run(configuration: dict, job: Job) -> list[dict]:
 
 
 def ramp(average: float, begin: int, steps: int, end: float, pruning: Pruning) -> pruners.Gradual:
-    """The cubic ramp whose sparsity, averaged over all steps, is this one; its end is at most the pruning's limit."""
+    """Find the cubic ramp whose sparsity averages this one over all steps; its end is at most the pruning's limit."""
     times = int(end * steps - begin) // pruning.every
     unit = pruners.Gradual(0.5, pruning.every, times, begin)
     mean = sum(unit.target(step) for step in range(1, steps + 1)) / steps / 0.5

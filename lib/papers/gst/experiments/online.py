@@ -28,7 +28,7 @@ EVALUATION = 3  # a stream of random numbers of its own: TD3 has 0 to 2
 
 @dataclass(frozen=True)
 class Evaluation:
-    """When and how long the agents play.
+    """Say when and how long the agents play.
 
     Attributes:
         every: steps from one evaluation to the next.
@@ -44,7 +44,7 @@ class Evaluation:
 
 
 class Trainer(td3.Trainer):
-    """A stack of TD3 runs that are compressed while they learn.
+    """Train a stack of TD3 runs that are compressed while they learn.
 
     Attributes:
         algorithm: what is removed and saved.
@@ -72,7 +72,7 @@ class Trainer(td3.Trainer):
         self.rows: list[dict] = []
 
     def step(self) -> None:
-        """One step of TD3; then, where a run's schedule asks for it, pruning and the shift."""
+        """Take one step of TD3; then, where a run's schedule asks for it, pruning and the shift."""
         super().step()
         if self.steps % self.evaluation.every == 0:
             streams = [seed_of(seed, EVALUATION, self.steps) for seed in self.seeds]
@@ -92,7 +92,7 @@ class Trainer(td3.Trainer):
         return [float(np.mean(returns)) if returns else -np.inf for returns in latest]
 
     def identity(self) -> dict:
-        """What must be the same when a session goes on."""
+        """Say what must be the same when a session goes on."""
         schedules = [
             {field.name: getattr(schedule, field.name) for field in fields(schedule) if field.init}
             for schedule in self.schedules
@@ -102,7 +102,7 @@ class Trainer(td3.Trainer):
         return super().identity() | own
 
     def state_dict(self) -> dict:
-        """Everything but the transitions."""
+        """Return everything but the transitions."""
         return super().state_dict() | {
             "algorithm": self.algorithm.state_dict(),
             "measured": self.measured.tolist(),
@@ -125,7 +125,7 @@ def start(
     evaluation: Evaluation,
     device: str = "cpu",
 ) -> Trainer:
-    """A stack of runs at its beginning, blocks in place (Algorithm 1, lines 1 to 3); `td3.train` trains it.
+    """Make a stack of runs at its beginning, blocks in place (Algorithm 1, lines 1 to 3); `td3.train` trains it.
 
     Args:
         schedule: of each run a copy of this one, or one a run.

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from lib import pruners
 from lib.base import BadInput, refuse_twice
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.pruners import gates
 from lib.pruners.gates.structure import spread
 from lib.training.examples import Examples
@@ -119,7 +119,7 @@ def train_direction(
     configuration: dict,
     build: Callable[[], nn.Module],
     examples: Examples,
-    job: Job,
+    context: Context,
     needed: Sequence[Mapping] = (),
 ) -> list[dict]:
     """Train one seed in one direction and return a row for each kept epoch, columns COLUMNS.
@@ -139,7 +139,7 @@ def train_direction(
         {name: configuration[name] for name in KEYS},
         examples,
         configuration["every"],
-        job,
+        context,
         shares=configuration["shares"],
     )
     torch.manual_seed(seed_of(seed, 2) if direction == "fresh" else seed_of(seed))
@@ -154,11 +154,11 @@ def train_direction(
     if direction in ("sparsify", "expand"):
         sessions.train(direction, gated(network, configuration["start"] or None), training)
     elif direction == "fresh":
-        small, kept = cut(network, layers, largest(network, layers, counts))
+        small, left = cut(network, layers, largest(network, layers, counts))
         for module in small.modules():  # a layer's initial weights depend on its size, so they are drawn anew
             if isinstance(module, (nn.Linear, nn.Conv2d)) and module.weight.requires_grad:
                 module.reset_parameters()
-        sessions.train(direction, gated(small, kept), replace(training, epochs=(first + later, 0, 0)))
+        sessions.train(direction, gated(small, left), replace(training, epochs=(first + later, 0, 0)))
     else:
         drops = tuple(drop - first for drop in training.drops)  # of the second session, which counts anew
         model, rest = gated(network), replace(training, epochs=(0, 0, later), drops=drops)
@@ -187,7 +187,7 @@ class Sessions:
     key: Mapping[str, object]
     examples: Examples
     every: int
-    job: Job
+    context: Context
     taus: Sequence[float] = ()
     shares: Sequence[float] = ()
     rows: list[dict] = field(default_factory=list)
@@ -201,10 +201,11 @@ class Sessions:
             number: which session of the direction this is.
             before: epochs that the network has been trained already.
         """
-        state = self.job.checkpoint(f"{direction}_{number}.pt")
+        state = self.context.checkpoint(f"{direction}_{number}.pt")
         history = train(
             model, self.examples, settings, self.key["seed"], number, state,
-            advance=lambda: self.job.advance(direction), every=self.every, taus=self.taus, shares=self.shares,
+            on_progress=lambda: self.context.report_progress(direction),
+            every=self.every, taus=self.taus, shares=self.shares,
         )  # fmt: skip
         columns = dict.fromkeys((*self.key, *(("tau",) if self.taus else ()), *COLUMNS))
         for row in history:
@@ -227,19 +228,19 @@ def largest(network: nn.Module, layers: Sequence[str], counts: Sequence[int]) ->
     positions are taken from kept channels, of each the largest first, so that none goes unread.
     """
     scores, sources = pruners.magnitude(network), channels(network, layers)
-    kept: dict[str, Tensor] = {}
+    masks: dict[str, Tensor] = {}
     for name, count in zip(layers, counts, strict=True):
         weights = scores[f"{name}.weight"].cpu()
         total = weights.sum(0) if weights.dim() == 2 else weights.sum((1, 2, 3))
         if name in sources:
-            each = total.view(len(kept[sources[name]]), -1)
+            each = total.view(len(masks[sources[name]]), -1)
             each = torch.where(each == each.amax(1, keepdim=True), each + each.max(), each)
-            total = torch.where(kept[sources[name]][:, None], each, -1).flatten()
-        kept[name] = torch.zeros(len(total), dtype=torch.bool).index_fill(0, total.topk(count).indices, True)
-    return list(kept.values())
+            total = torch.where(masks[sources[name]][:, None], each, -1).flatten()
+        masks[name] = torch.zeros(len(total), dtype=torch.bool).index_fill(0, total.topk(count).indices, True)
+    return list(masks.values())
 
 
-def cut(network: nn.Module, layers: Sequence[str], kept: Sequence[Tensor]) -> tuple[nn.Module, list[Tensor]]:
+def cut(network: nn.Module, layers: Sequence[str], units: Sequence[Tensor]) -> tuple[nn.Module, list[Tensor]]:
     """Cut the units that are not kept out of a network, and say which units of the smaller one shall be open.
 
     These are all but flattened positions of channels that stay: a position alone cannot be cut out of a convolution.
@@ -247,13 +248,13 @@ def cut(network: nn.Module, layers: Sequence[str], kept: Sequence[Tensor]) -> tu
     Args:
         kept: for each layer [units] bool, from `largest`.
     """
-    sources, kept = channels(network, layers), dict(zip(layers, kept, strict=True))
-    start = [torch.ones_like(units) if name in sources else units for name, units in kept.items()]
+    sources, masks = channels(network, layers), dict(zip(layers, units, strict=True))
+    start = [torch.ones_like(units) if name in sources else units for name, units in masks.items()]
     model = gates.gated(network, layers, start=start)
     gates.set_k(model, gates.INFINITE)
     left = [
-        units[spread(kept[sources[name]], len(units))] if name in sources else units[units]
-        for name, units in kept.items()
+        units[spread(masks[sources[name]], len(units))] if name in sources else units[units]
+        for name, units in masks.items()
     ]
     return gates.harden(model), left
 

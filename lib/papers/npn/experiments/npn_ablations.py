@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 import torch
 
 from lib.base import BadInput
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.data import vision
 from lib.models.lenet import small_lenet
 from lib.papers.npn.experiments import directions
@@ -85,14 +85,14 @@ def units(configuration: dict) -> int:
     return sum(configuration["training"]["epochs"])
 
 
-def run(configuration: dict, job: Job) -> list[dict]:
+def run(configuration: dict, context: Context) -> list[dict]:
     """Train one variant and return a row for each stage."""
     seed, settings = configuration["seed"], GatedTraining(**configuration["training"])
     sessions = Sessions(
         {name: configuration[name] for name in KEYS},
-        Examples.of(vision.load(DATA), job.device),
+        Examples.of(vision.load(DATA), context.device),
         every=sum(settings.epochs) + 1,  # ends of stages only
-        job=job,
+        context=context,
         taus=configuration["taus"],
     )
     torch.manual_seed(seed_of(seed))

@@ -13,7 +13,7 @@ from functools import partial
 from torch import nn
 
 from lib.base import refuse_unknown
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.data import vision
 from lib.models.alexnet import alexnet
 from lib.models.lenet import lenet5, small_lenet
@@ -62,9 +62,9 @@ def configurations(settings: Settings) -> list[dict]:
     return [one for task in settings.tasks for one in task.directions.configurations(task.data, task.network)]
 
 
-def run(configuration: dict, job: Job, needed: Sequence[dict]) -> list[dict]:
+def run(configuration: dict, context: Context, needed: Sequence[dict]) -> list[dict]:
     """Train one seed in one direction and return a row for each kept epoch."""
     data = vision.load(configuration["data"])
     build = partial(NETWORKS[configuration["network"]], data.classes)
-    examples = Examples.of(data, job.device)
-    return train_direction(configuration, build, examples, job, needed)
+    examples = Examples.of(data, context.device)
+    return train_direction(configuration, build, examples, context, needed)

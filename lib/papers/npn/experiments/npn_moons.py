@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lib.base import BadInput
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.data import vision
 from lib.models.plain import moons_mlp
 from lib.papers.npn.experiments import directions
@@ -57,10 +57,10 @@ def aliases(configuration: dict) -> list[dict]:
     return directions.aliases({name: value for name, value in configuration.items() if name not in POINTS})
 
 
-def run(configuration: dict, job: Job, needed: Sequence[dict]) -> list[dict]:
+def run(configuration: dict, context: Context, needed: Sequence[dict]) -> list[dict]:
     """Train one seed in one direction and return a row for each kept epoch."""
     if configuration["drawn_per_seed"]:
         data = vision.moons(configuration["seed"], configuration["test_points"])
     else:
         data = vision.load(DATA)
-    return train_direction(configuration, moons_mlp, Examples.of(data, job.device), job, needed)
+    return train_direction(configuration, moons_mlp, Examples.of(data, context.device), context, needed)

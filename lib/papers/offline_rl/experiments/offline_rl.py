@@ -22,7 +22,7 @@ import pandas as pd
 
 from lib.base import BadInput, refuse_twice, refuse_unknown
 from lib.base import build as build_settings
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.data import offline_rl
 from lib.data.offline_rl.names import QUALITIES, environment
 from lib.training import offline
@@ -41,7 +41,7 @@ COLUMNS = (*INDEX, "return", "normalised_return")
 
 @dataclass(frozen=True)
 class Pruned:
-    """Runs that one score prunes, to each of these sparsities."""
+    """Describe the runs that one score prunes, to each of these sparsities."""
 
     pruner: str
     sparsities: tuple[float, ...]
@@ -52,7 +52,7 @@ class Pruned:
 
 @dataclass(frozen=True)
 class Task:
-    """One algorithm on one environment.
+    """Describe one algorithm on one environment.
 
     Attributes:
         pruned: the runs of a seed besides the dense one.
@@ -94,7 +94,7 @@ class Task:
         refuse_twice(pruned=[(one.pruner, one.sparsity) for one in runs(asdict(self), seed=0)])
 
     def settings(self, of: BCSettings | BCQSettings | PlainBCSettings) -> BCSettings | BCQSettings | PlainBCSettings:
-        """The experiment's settings of the algorithm with what this task changes.
+        """Return the experiment's settings of the algorithm with what this task changes.
 
         Raises:
             BadInput: `change` names no setting of the algorithm, or gives it a value of another kind.
@@ -105,7 +105,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Settings:
-    """The tasks, and the settings of each algorithm."""
+    """Hold the tasks, and the settings of each algorithm."""
 
     tasks: tuple[Task, ...]
     bc: BCSettings = field(default_factory=BCSettings)
@@ -114,7 +114,7 @@ class Settings:
 
 
 def configurations(settings: Settings) -> list[dict]:
-    """The grid: a seed of a task each, with everything `run` needs."""
+    """Lay out the grid: a seed of a task each, with everything `run` needs."""
     return [
         asdict(task)
         | {
@@ -144,24 +144,24 @@ def with_variant(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def units(configuration: dict) -> int:
-    """How often a configuration can stop."""
+    """Count how often a configuration can stop."""
     return configuration["steps"] // min(STOP_EVERY, configuration["every"])
 
 
 def runs(configuration: dict, seed: int) -> list[offline.Run]:
-    """The runs of one stack: the dense one first."""
+    """List the runs of one stack: the dense one first."""
     pruned = [offline.Run(seed, cell["pruner"], s) for cell in configuration["pruned"] for s in cell["sparsities"]]
     return [offline.Run(seed), *pruned]
 
 
-def run(configuration: dict, job: Job) -> list[dict]:
+def run(configuration: dict, context: Context) -> list[dict]:
     """Prune and train one stack; one row a run and evaluation."""
-    _, rows = learn(configuration, transitions(configuration, job.device), job)
+    _, rows = learn(configuration, transitions(configuration, context.device), context)
     return [{name: row[name] for name in COLUMNS} for row in rows]
 
 
 def transitions(configuration: dict, device: str) -> Transitions:
-    """The data of a configuration."""
+    """Load the data of a configuration."""
     where = (configuration[name] for name in ("source", "env", "quality", "transitions"))
     return Transitions.of(offline_rl.load(*where), device)
 
@@ -169,10 +169,10 @@ def transitions(configuration: dict, device: str) -> Transitions:
 def learn(
     configuration: dict,
     data: Transitions,
-    job: Job,
+    context: Context,
     stack: Sequence[offline.Run] = (),
 ) -> tuple[Agent, list[dict]]:
-    """The trained stack of a configuration, and one row a run and evaluation.
+    """Train the stack of a configuration; return it and one row a run and evaluation.
 
     Args:
         stack: the runs, if not those of `runs`; all of the configuration's seed.
@@ -192,8 +192,8 @@ def learn(
         configuration["steps"],
         configuration["every"],
         lambda act: mean_returns(policy_of(act), env, seeds, episodes),
-        state=job.checkpoint("stack.pt"),
-        advance=lambda: job.advance(label),
+        state=context.checkpoint("stack.pt"),
+        on_progress=lambda: context.report_progress(label),
         stop_every=STOP_EVERY,
     )
     key = {name: configuration[name] for name in KEYS}
@@ -201,7 +201,7 @@ def learn(
 
 
 def build(algorithm: str, env: str, data: Transitions, seeds: Sequence[int], settings: Mapping) -> Agent:
-    """A new agent, one run a seed, on the device of the data."""
+    """Build a new agent, one run a seed, on the device of the data."""
     known = environment(env)
     chosen = ALGORITHMS[algorithm](**settings)
     bound, device = [1.0] * known.actions, str(data.observations.device)
@@ -210,7 +210,7 @@ def build(algorithm: str, env: str, data: Transitions, seeds: Sequence[int], set
 
 
 def aliases(configuration: dict) -> list[dict]:
-    """The form in which earlier sources keyed this configuration, without `variant`, `change` and `normalise`.
+    """Return the form in which earlier sources keyed this configuration, without `variant`, `change` and `normalise`.
 
     plain_bc scaled its observations then, bc and bcq took them as they are; nothing else had been run.
     """
@@ -220,7 +220,7 @@ def aliases(configuration: dict) -> list[dict]:
 
 
 def formerly(configuration: dict) -> list[dict]:
-    """A configuration without `variant` and `change`, and without `normalise` where its algorithm had none."""
+    """Return a configuration without `variant` and `change`, and without `normalise` where its algorithm had none."""
     added = () if configuration["algorithm"] == "plain_bc" else ("normalise",)
     settings = {name: value for name, value in configuration["settings"].items() if name not in added}
     rest = {name: value for name, value in configuration.items() if name not in ("variant", "change")}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from lib import pruners
 from lib.base import BadInput, refuse_twice, refuse_unknown
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.data import offline_rl
 from lib.data.offline_rl.names import QUALITIES, environment
 from lib.training import offline
@@ -27,7 +27,7 @@ COLUMNS = (*INDEX, "weights", "kept")
 
 @dataclass(frozen=True)
 class Settings:
-    """What is varied; the networks are the paper's.
+    """Hold what is varied; the networks are the paper's.
 
     Attributes:
         seeds: how many, from 0.
@@ -69,19 +69,19 @@ def configurations(settings: Settings) -> list[dict]:
 
 
 def units(configuration: dict) -> int:
-    """Nothing is trained; all configurations cost about the same."""
+    """Count one unit: nothing is trained; all configurations cost about the same."""
     return 1
 
 
-def run(configuration: dict, job: Job) -> list[dict]:
+def run(configuration: dict, context: Context) -> list[dict]:
     """Prune; one row a pruner, sparsity and layer, `kept` in percent of the layer's weights."""
     env, seed = configuration["env"], configuration["seed"]
     bundle = offline_rl.load(configuration["source"], env, configuration["quality"], TRANSITIONS)
     settings = BCQSettings(normalise=configuration["variant"] == "normalised")
-    data, _ = normalised(Transitions.of(bundle, job.device), settings)
+    data, _ = normalised(Transitions.of(bundle, context.device), settings)
     stack = [offline.Run(seed, name, s) for name in configuration["pruners"] for s in configuration["sparsities"]]
     known = environment(env)
-    agent = BCQ(known.observations, [1.0] * known.actions, [seed] * len(stack), settings, job.device)
+    agent = BCQ(known.observations, [1.0] * known.actions, [seed] * len(stack), settings, context.device)
     offline.prune(agent, data, stack)
     rows = []
     for layer in pruners.prunable(agent.networks):
@@ -98,12 +98,14 @@ def run(configuration: dict, job: Job) -> list[dict]:
             }
             key |= {"network": network, "layer": position, "weights": layer.weight[number].numel(), "kept": kept}
             rows.append(key)
-    job.advance(f"{env} {seed}")
+    context.report_progress(f"{env} {seed}")
     return rows
 
 
 def place(name: str) -> tuple[str, int]:
-    """Which network a weight is of, and in which of its layers, counted from 1; the critics are critic1 and critic2."""
+    """Say which network a weight is of, and in which of its layers, counted from 1; the critics are critic1 and
+    critic2.
+    """
     network, *rest = name.split(".")
     position = int(rest[rest.index("layers") + 1]) + 1
     return (f"critic{int(rest[0]) + 1}" if network == "critic" else network), position

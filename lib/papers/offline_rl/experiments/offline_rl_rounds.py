@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from lib.base import BadInput
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.papers.offline_rl.experiments import offline_rl
 from lib.training.offline import Run
 
@@ -24,7 +24,7 @@ COLUMNS = (*INDEX, "return", "normalised_return")
 
 @dataclass(frozen=True)
 class Settings(offline_rl.Settings):
-    """As of `offline_rl`, and the numbers of rounds to compare: 1 and others."""
+    """Hold the settings of `offline_rl`, and the numbers of rounds to compare: 1 and others."""
 
     rounds: tuple[int, ...] = (1, 5)
 
@@ -34,21 +34,23 @@ class Settings(offline_rl.Settings):
 
 
 def configurations(settings: Settings) -> list[dict]:
-    """The grid: a seed of a task each, with everything `run` needs."""
+    """Lay out the grid: a seed of a task each, with everything `run` needs."""
     return [each | {"rounds": list(settings.rounds)} for each in offline_rl.configurations(settings)]
 
 
 units = offline_rl.units
 
 
-def run(configuration: dict, job: Job) -> list[dict]:
+def run(configuration: dict, context: Context) -> list[dict]:
     """Prune and train one stack; one row a run and evaluation."""
     dense, *pruned = offline_rl.runs(configuration, configuration["seed"])
     stack = [
         dense,
         *(Run(of.seed, of.pruner, of.sparsity, rounds) for of in pruned for rounds in configuration["rounds"]),
     ]
-    _, rows = offline_rl.learn(configuration, offline_rl.transitions(configuration, job.device), job, stack=stack)
+    _, rows = offline_rl.learn(
+        configuration, offline_rl.transitions(configuration, context.device), context, stack=stack
+    )
     return [{name: row[name] for name in COLUMNS} for row in rows]
 
 

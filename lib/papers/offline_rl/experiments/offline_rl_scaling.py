@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from lib.base import BadInput
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.papers.offline_rl.experiments import offline_rl
 from lib.training.agents import Agent
 from lib.training.bc import BCSettings, PlainBCSettings
@@ -26,7 +26,7 @@ COLUMNS = (*INDEX, "unseen", "return", "normalised_return")
 
 @dataclass(frozen=True)
 class Settings:
-    """As of `offline_rl`, but for bcq; whether observations are scaled is up to the experiment."""
+    """Hold the settings of `offline_rl`, but for bcq's; whether observations are scaled is up to the experiment."""
 
     tasks: tuple[offline_rl.Task, ...]
     bc: BCSettings = field(default_factory=BCSettings)
@@ -38,7 +38,7 @@ class Settings:
 
 
 def configurations(settings: Settings) -> list[dict]:
-    """The grid: a seed of a task, with observations as they are and scaled."""
+    """Lay out the grid: a seed of a task, with observations as they are and scaled."""
     raw = {name: replace(getattr(settings, name), normalise=False) for name in ACTING}
     both = offline_rl.configurations(offline_rl.Settings(settings.tasks, **raw))
     return [configuration | {"scaled": scaled} for configuration in both for scaled in (False, True)]
@@ -47,11 +47,11 @@ def configurations(settings: Settings) -> list[dict]:
 units = offline_rl.units
 
 
-def run(configuration: dict, job: Job) -> list[dict]:
+def run(configuration: dict, context: Context) -> list[dict]:
     """Prune and train one stack; one row a run and evaluation."""
-    data = offline_rl.transitions(configuration, job.device)
+    data = offline_rl.transitions(configuration, context.device)
     settings = configuration["settings"] | {"normalise": configuration["scaled"]}
-    agent, rows = offline_rl.learn(configuration | {"settings": settings}, data, job)
+    agent, rows = offline_rl.learn(configuration | {"settings": settings}, data, context)
     blind = unseen(agent, ACTING[configuration["algorithm"]], data.observations.shape[1])
     stack = offline_rl.runs(configuration, configuration["seed"])
     known = {(of.pruner, of.sparsity): number for of, number in zip(stack, blind, strict=True)}
@@ -61,11 +61,11 @@ def run(configuration: dict, job: Job) -> list[dict]:
 
 
 def unseen(agent: Agent, network: str, observations: int) -> list[int]:
-    """Of each run, how many of a network's first inputs no weight leads away from."""
+    """Count, of each run, how many of a network's first inputs no weight leads away from."""
     weight = agent.networks[network].layers[0].weight[:, :, :observations]
     return (weight == 0).all(1).sum(1).tolist()
 
 
 def aliases(configuration: dict) -> list[dict]:
-    """The form in which earlier sources keyed this configuration: neither bc nor plain_bc scaled by itself here."""
+    """List the form in which earlier sources keyed this configuration: neither bc nor plain_bc scaled by itself."""
     return [] if configuration["settings"]["normalise"] else offline_rl.formerly(configuration)

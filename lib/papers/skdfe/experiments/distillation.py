@@ -225,7 +225,7 @@ def train(
     seed: int,
     device: str = "cpu",
     state: Path | None = None,
-    advance: Callable[[], None] = lambda: None,
+    on_progress: Callable[[], None] = lambda: None,
     progress: bool = False,
 ) -> list[dict]:
     """Minimise the learner's own loss in place; it is left in evaluation mode.
@@ -236,7 +236,7 @@ def train(
     Args:
         seed: of the run.
         state: where to keep the session; when the file is there it goes on from it.
-        advance: called after each epoch; may raise to stop.
+        on_progress: called after each epoch; may raise to stop.
 
     Returns:
         One row an epoch: epoch (from 1) and loss (mean over the epoch's utterances).
@@ -250,14 +250,14 @@ def train(
     keeper = Session(state, identity, learner, optimizer)
     rows = keeper.load()
     for _ in rows:
-        advance()
+        on_progress()
     epochs = range(len(rows), settings.epochs)
     for epoch in tqdm(epochs, initial=len(rows), total=settings.epochs, disable=not progress):
         loss = _epoch(learner, optimizer, utterances, settings, epoch, seed_of(seed, epoch), device)
         if not math.isfinite(loss):
             raise FloatingPointError(f"the loss is {loss} in epoch {epoch + 1}: training diverged; lower the rate")
         rows.append({"epoch": epoch + 1, "loss": loss})
-        keeper.advance(rows, advance, last=epoch + 1 == settings.epochs)
+        keeper.save_when_due(rows, on_progress, last=epoch + 1 == settings.epochs)
     learner.eval()
     return rows
 

@@ -22,7 +22,7 @@ import pandas as pd
 from torch import nn
 
 from lib.base import BadInput, Count, refuse_twice, refuse_unknown
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.data import speech
 from lib.models.bifpn import SelfTeacherEmbedding
 from lib.models.speaker_resnet import NETWORKS, SpeakerResNet
@@ -162,7 +162,7 @@ def units(configuration: dict) -> int:
     return configuration["training"]["epochs"] * systems
 
 
-def run(configuration: dict, job: Job) -> list[dict]:
+def run(configuration: dict, context: Context) -> list[dict]:
     """Train all students of one configuration and return rows of each trial list and draw."""
     seed, settings = configuration["seed"], DistillationTraining(**configuration["training"])
     width, teacher_name = configuration["width"], configuration["teacher"]
@@ -171,11 +171,11 @@ def run(configuration: dict, job: Job) -> list[dict]:
     rows: list[dict] = []
 
     def session(name: str, learner: Learner) -> None:
-        state = job.checkpoint(f"{name}.pt")
-        train(learner, data.train, settings, seed, job.device, state, lambda: job.advance(name))
+        state = context.checkpoint(f"{name}.pt")
+        train(learner, data.train, settings, seed, context.device, state, lambda: context.report_progress(name))
 
     def errors(network: nn.Module) -> list[dict]:
-        return error_rates(network, data, configuration["draws"], job.device)
+        return error_rates(network, data, configuration["draws"], context.device)
 
     def record(distillation: str, network: SpeakerResNet, size: int, of_teacher: Sequence[dict]) -> None:
         """Add what the network does alone, beside the errors of whoever taught it."""

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 
 from lib import pruners
 from lib.base import BadInput, Count, refuse_twice, refuse_unknown
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.data import speech
 from lib.models.speaker_resnet import NETWORKS
 from lib.papers.skdfe.experiments.distillation import (
@@ -96,7 +96,7 @@ def units(configuration: dict) -> int:
     return 3 * configuration["training"]["epochs"]
 
 
-def run(configuration: dict, job: Job) -> list[dict]:
+def run(configuration: dict, context: Context) -> list[dict]:
     """Train all variants of one configuration and return rows of each trial list and draw."""
     seed, settings = configuration["seed"], DistillationTraining(**configuration["training"])
     data = speech.load(configuration["data"])
@@ -107,11 +107,11 @@ def run(configuration: dict, job: Job) -> list[dict]:
         network = student(learner).network
         sizes = {"parameters": parameters(network), "sparsity": pruners.sparsity(network)}
         what = {**key, "variant": variant, "epoch": epoch, **sizes}
-        rows.extend({**what, **row} for row in error_rates(network, data, configuration["draws"], job.device))
+        rows.extend({**what, **row} for row in error_rates(network, data, configuration["draws"], context.device))
 
     def session(variant: str, learner: Learner, epoch: int) -> None:
-        state = job.checkpoint(f"{variant}.pt")
-        train(learner, data.train, settings, seed, job.device, state, lambda: job.advance(variant))
+        state = context.checkpoint(f"{variant}.pt")
+        train(learner, data.train, settings, seed, context.device, state, lambda: context.report_progress(variant))
         record(variant, learner, epoch)
 
     dense = learner_of(configuration, data.speakers)

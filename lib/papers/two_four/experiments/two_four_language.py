@@ -25,7 +25,7 @@ from torch import nn
 
 from lib import pruners
 from lib.base import BadInput, refuse_twice, refuse_unknown
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.data import text
 from lib.models import transformer
 from lib.papers.two_four.experiments import two_phases
@@ -46,7 +46,7 @@ COLUMNS = (*INDEX, "bits", "valid_bits", "accuracy", "sparsity")
 
 @dataclass(frozen=True)
 class Amount:
-    """How many labels phase 2 has (None: all there are), and how many draws of so many are averaged in a seed."""
+    """Say how many labels phase 2 has (None: all there are), and how many draws of so many are averaged in a seed."""
 
     labels: int | None
     draws: int = 1
@@ -58,7 +58,7 @@ class Amount:
 
 @dataclass(frozen=True)
 class Task:
-    """One network on one text.
+    """Describe one network on one text.
 
     Attributes:
         window: characters that the network reads at a time.
@@ -106,10 +106,10 @@ def units(configuration: dict) -> int:
     return 3 * math.ceil(first["steps"] / first["every"]) + draws * two_phases.units(configuration["second"])
 
 
-def run(configuration: dict, job: Job) -> list[dict]:
+def run(configuration: dict, context: Context) -> list[dict]:
     """Train all variants of one configuration, phase 1 first."""
     play = text.load(configuration["data"])
-    first = FirstPhase(configuration, play, job)
+    first = FirstPhase(configuration, play, context)
     seed, window = configuration["seed"], configuration["window"]
     torch.manual_seed(seed_of(seed))
     dense = first.session("dense", NETWORKS[configuration["network"]](len(play.symbols), window), 0)
@@ -119,7 +119,7 @@ def run(configuration: dict, job: Job) -> list[dict]:
     models = {"dense": dense, "dense_twice": twice, "sparse": first.session("sparse", pruned, 1)}
 
     passages = text.passages(play, configuration["speakers"], window)
-    second = two_phases.SecondPhase(passages, FineTuning(**configuration["second"]), seed, job)
+    second = two_phases.SecondPhase(passages, FineTuning(**configuration["second"]), seed, context)
     for amount in configuration["amounts"]:
         for draw in range(amount["draws"]):
             first.rows += [{**first.key, "phase": 2, **row} for row in second.compare(models, amount["labels"], draw)]
@@ -127,14 +127,14 @@ def run(configuration: dict, job: Job) -> list[dict]:
 
 
 class FirstPhase:
-    """Sessions of a language model on the training text, and the rows of them so far."""
+    """Hold the sessions of a language model on the training text, and the rows of them so far."""
 
-    def __init__(self, configuration: dict, play: text.Play, job: Job):
+    def __init__(self, configuration: dict, play: text.Play, context: Context):
         self.key = {name: configuration[name] for name in KEYS}
         self.schedule, self.window = Schedule(**configuration["first"]), configuration["window"]
-        self.job, self.rows = job, []
+        self.context, self.rows = context, []
         language = text.language(play)
-        self.parts = {part: torch.from_numpy(getattr(language, part)).to(job.device) for part in text.PARTS}
+        self.parts = {part: torch.from_numpy(getattr(language, part)).to(context.device) for part in text.PARTS}
 
     def bits(self, model: nn.Module, part: str) -> float:
         """Measure bits a character of one part of the text."""
@@ -148,15 +148,15 @@ class FirstPhase:
     def session(self, variant: str, model: nn.Module, number: int) -> nn.Module:
         """Train the model itself and return it; sessions of the same number see the same batches."""
         history = fit(
-            model.to(self.job.device),
+            model.to(self.context.device),
             windows(self.parts["train"], self.window, self.schedule.batch),
             self.schedule,
             self.key["seed"],
             number,
-            self.job.checkpoint(f"first_{variant}.pt"),
+            self.context.checkpoint(f"first_{variant}.pt"),
             identity={"variant": variant},
             measure=lambda model: self.bits(model, "valid"),
-            advance=lambda: self.job.advance(f"phase 1, {variant}"),
+            on_progress=lambda: self.context.report_progress(f"phase 1, {variant}"),
         )
         before = number * self.schedule.steps
         for row in history[:-1]:

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from lib import pruners
 from lib.base import BadInput, Count, refuse_unknown
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.data import vision
 from lib.models import densenet, mobilenet, recurrent, resnet, resnext, shufflenet, squeezenet, vgg, wide_resnet
 from lib.papers.two_four.experiments.variants import Variants
@@ -66,7 +66,7 @@ COLUMNS = (*INDEX, "table", "accuracy", "sparsity", "kept", "flops")
 
 @dataclass(frozen=True)
 class Task:
-    """One network on one data set.
+    """Describe one network on one data set.
 
     Attributes:
         table: the paper's table that reports networks of this family: 2, or 3 for parameter-efficient ones.
@@ -95,7 +95,7 @@ class Settings:
 
 
 def configurations(settings: Settings) -> list[dict]:
-    """The grid: a seed of a task each, with everything `run` needs."""
+    """Lay out the grid: a seed of a task each, with everything `run` needs."""
     return [
         {
             "data": task.data,
@@ -111,13 +111,13 @@ def configurations(settings: Settings) -> list[dict]:
 
 
 def units(configuration: dict) -> int:
-    """Epochs of training in one configuration."""
+    """Count the epochs of training in one configuration."""
     return configuration["training"]["epochs"] * (4 if configuration["permute"] else 3)
 
 
-def run(configuration: dict, job: Job) -> list[dict]:
+def run(configuration: dict, context: Context) -> list[dict]:
     """Train all variants of one configuration; one row a variant and epoch."""
-    variants = Variants.of(configuration, (*KEYS, "table"), job, flops)
+    variants = Variants.of(configuration, (*KEYS, "table"), context, flops)
     seed, examples, epochs = configuration["seed"], variants.examples, variants.settings.epochs
 
     def quantise(variant: str, model: nn.Module, epoch: int, left: float) -> None:
@@ -145,7 +145,7 @@ def run(configuration: dict, job: Job) -> list[dict]:
 
 
 def magnitude_left(model: nn.Module, masks: Mapping[str, Tensor]) -> float:
-    """What masks leave of the magnitude of the layers that they prune, in percent."""
+    """Measure what masks leave of the magnitude of the layers that they prune, in percent."""
     scores = pruners.magnitude(model)
     left = sum(float((scores[name] * mask).double().sum()) for name, mask in masks.items())
     return 100 * left / sum(float(scores[name].double().sum()) for name in masks)

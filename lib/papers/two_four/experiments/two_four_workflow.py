@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 from lib import pruners
 from lib.base import Count, Range, refuse_unknown
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.data import vision
 from lib.models import lenet, resnet
 from lib.papers.two_four.experiments.variants import Variants
@@ -57,7 +57,7 @@ COLUMNS = (*INDEX, "accuracy", "sparsity", "flops")
 
 @dataclass(frozen=True)
 class Task:
-    """One network on one data set.
+    """Describe one network on one data set.
 
     Attributes:
         seeds: how many seeds, from 0.
@@ -82,7 +82,7 @@ class Settings:
 
 
 def configurations(settings: Settings) -> list[dict]:
-    """The grid: a seed of a task each, with everything `run` needs."""
+    """Lay out the grid: a seed of a task each, with everything `run` needs."""
     return [
         {
             "data": task.data,
@@ -97,13 +97,13 @@ def configurations(settings: Settings) -> list[dict]:
 
 
 def units(configuration: dict) -> int:
-    """Epochs of training in one configuration."""
+    """Count the epochs of training in one configuration."""
     return configuration["training"]["epochs"] * (7 if configuration["controls"] else 3)
 
 
-def run(configuration: dict, job: Job) -> list[dict]:
+def run(configuration: dict, context: Context) -> list[dict]:
     """Train all variants of one configuration; one row a variant and epoch."""
-    variants = Variants.of(configuration, KEYS, job, flops)
+    variants = Variants.of(configuration, KEYS, context, flops)
     seed, classes = configuration["seed"], vision.load(configuration["data"]).classes
     build = partial(NETWORKS[configuration["network"]], classes)
 
@@ -126,7 +126,9 @@ def run(configuration: dict, job: Job) -> list[dict]:
 
 
 def training_losses(examples: Examples, seed: int) -> list[Callable[[nn.Module], Tensor]]:
-    """Losses of a network in evaluation mode, as it will be used, one a batch of training data; the same for a seed."""
+    """Make the losses of a network in evaluation mode, as it will be used, one a batch of training data; the same for a
+    seed.
+    """
     draw = torch.Generator().manual_seed(seed_of(seed, 2))
     chosen = torch.randperm(len(examples.train_labels), generator=draw)[:GRADIENT_EXAMPLES]
     batches = chosen.to(examples.train_labels.device).split(GRADIENT_BATCH)

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from lib import pruners
 from lib.base import BadInput, atomic
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.data.text import Passages
 from lib.models.transformer import LEFT_DENSE, Classifier, LanguageModel
 from lib.papers.two_four.experiments.variants import masked_copy
@@ -38,7 +38,7 @@ CALIBRATED, CALIBRATION_BATCH = 1024, 256  # passages that INT8's scales are fou
 
 @dataclass(frozen=True)
 class FineTuning:
-    """Settings of one training session of phase 2; `lib.training.language.Schedule` says what the others mean.
+    """Hold the settings of one training session of phase 2; `lib.training.language.Schedule` says what the others mean.
 
     Attributes:
         epochs: so many passages are drawn for each label there is; fewer labels are fewer steps.
@@ -75,13 +75,13 @@ def block_masks(model: nn.Module) -> dict[str, Tensor]:
 
 
 class SecondPhase:
-    """The passages of one seed, and the comparison for one draw of labels after another."""
+    """Hold the passages of one seed, and the comparison for one draw of labels after another."""
 
-    def __init__(self, passages: Passages, settings: FineTuning, seed: int, job: Job):
-        put = lambda arrays: {part: torch.from_numpy(array).to(job.device) for part, array in arrays.items()}  # noqa: E731
+    def __init__(self, passages: Passages, settings: FineTuning, seed: int, context: Context):
+        put = lambda arrays: {part: torch.from_numpy(array).to(context.device) for part, array in arrays.items()}  # noqa: E731
         self.tokens, self.labels = put(passages.tokens), put(passages.labels)
         self.speakers = len(passages.speakers)
-        self.settings, self.seed, self.job = settings, seed, job
+        self.settings, self.seed, self.context = settings, seed, context
 
     def compare(self, models: Mapping[str, LanguageModel], labels: int | None, draw: int) -> list[dict]:
         """Train and test all variants; a row has variant, labels, draw, step (of phase 2), accuracy, sparsity.
@@ -95,27 +95,27 @@ class SecondPhase:
         there = len(self.labels["train"])
         if labels is not None and labels > there:
             raise BadInput(f"labels={labels}: the training scenes have {there} passages; null takes them all")
-        kept = self.job.checkpoint(f"second_{labels}_{draw}.json")
-        if kept is not None and kept.exists():
+        path = self.context.checkpoint(f"second_{labels}_{draw}.json")
+        if path is not None and path.exists():
             for _ in range(units(asdict(self.settings))):
-                self.job.advance("phase 2")
-            return json.loads(kept.read_text())
+                self.context.report_progress("phase 2")
+            return json.loads(path.read_text())
         rows = Draws(self, labels or there, draw).variants(models, quantise=labels is None)
-        if kept is not None:
-            with atomic(kept) as file:
+        if path is not None:
+            with atomic(path) as file:
                 file.write(json.dumps(rows).encode())
-            for path in kept.parent.glob("second_*.pt"):
-                path.unlink()
+            for state in path.parent.glob("second_*.pt"):
+                state.unlink()
         return rows
 
 
 class Draws:
-    """One draw of labels: a few of the passages, the batches of them, and the rows so far."""
+    """Hold one draw of labels: a few of the passages, the batches of them, and the rows so far."""
 
     def __init__(self, phase: SecondPhase, labels: int, draw: int):
         self.phase, self.draw = phase, draw
         order = torch.randperm(len(phase.labels["train"]), generator=self._generator(2))
-        chosen = order[:labels].to(phase.job.device)
+        chosen = order[:labels].to(phase.context.device)
         self.tokens, self.labels = phase.tokens["train"][chosen], phase.labels["train"][chosen]
         self.schedule = phase.settings.schedule(labels)
         self.rows: list[dict] = []
@@ -139,7 +139,7 @@ class Draws:
 
     def _classifier(self, model: LanguageModel) -> Classifier:
         torch.manual_seed(seed_of(self.phase.seed, 3, self.draw))
-        return Classifier(model, self.phase.speakers).to(self.phase.job.device)
+        return Classifier(model, self.phase.speakers).to(self.phase.context.device)
 
     def _batches(self) -> Draw:
         def draw(generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -151,16 +151,16 @@ class Draws:
 
     def _session(self, variant: str, model: nn.Module, number: int) -> nn.Module:
         """Train the model itself, record it and return it; sessions of the same number see the same batches."""
-        job = self.phase.job
+        context = self.phase.context
         fit(
             model,
             self._batches(),
             self.schedule,
             seed_of(self.phase.seed, 4, self.draw),
             number,
-            job.checkpoint(f"second_{len(self.labels)}_{self.draw}_{variant}.pt"),
+            context.checkpoint(f"second_{len(self.labels)}_{self.draw}_{variant}.pt"),
             identity={"variant": variant, "labels": len(self.labels), "draw": self.draw},
-            advance=lambda: job.advance(f"phase 2, {len(self.labels)} labels, {variant}"),
+            on_progress=lambda: context.report_progress(f"phase 2, {len(self.labels)} labels, {variant}"),
         )
         self._record(variant, model, (number + 1) * self.schedule.steps)
         return model

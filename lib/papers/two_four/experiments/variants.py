@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from torch import Tensor, nn
 
 from lib import pruners
-from lib.companion.sweep.jobs import Job
+from lib.companion.sweep.context import Context
 from lib.data import vision
 from lib.training.examples import Examples
 from lib.training.supervised import Training, accuracy, train
@@ -17,7 +17,7 @@ from lib.training.supervised import Training, accuracy, train
 
 @dataclass
 class Variants:
-    """The variants of one configuration.
+    """Train the variants of one configuration.
 
     Attributes:
         key: the columns that tell this configuration's rows from those of others.
@@ -29,25 +29,29 @@ class Variants:
     examples: Examples
     settings: Training
     seed: int
-    job: Job
+    context: Context
     flops: Callable[[nn.Module, Sequence[int]], int]
     rows: list[dict] = field(default_factory=list)
 
     @classmethod
     def of(
-        cls, configuration: Mapping, key: Iterable[str], job: Job, flops: Callable[[nn.Module, Sequence[int]], int]
+        cls,
+        configuration: Mapping,
+        key: Iterable[str],
+        context: Context,
+        flops: Callable[[nn.Module, Sequence[int]], int],
     ) -> Variants:
-        """Those of a configuration with data (a name that `vision.load` knows), seed and training.
+        """Make those of a configuration with data (a name that `vision.load` knows), seed and training.
 
         Args:
             key: names of the configuration's values that its rows have as columns.
         """
-        examples = Examples.of(vision.load(configuration["data"]), job.device)
+        examples = Examples.of(vision.load(configuration["data"]), context.device)
         columns = {name: configuration[name] for name in key}
-        return cls(columns, examples, Training(**configuration["training"]), configuration["seed"], job, flops)
+        return cls(columns, examples, Training(**configuration["training"]), configuration["seed"], context, flops)
 
     def record(self, variant: str, model: nn.Module, accuracies: Sequence[float], first: int, **more: object) -> None:
-        """Rows of consecutive epochs; masks do not change within a session, so sizes are the same in all of them.
+        """Add rows of consecutive epochs; masks do not change within a session, so sizes are the same in all of them.
 
         Args:
             accuracies: on the test data, percent.
@@ -66,9 +70,15 @@ class Variants:
             before: epochs that the network has been trained already.
             more: further columns.
         """
-        state = self.job.checkpoint(f"{variant}.pt")
+        state = self.context.checkpoint(f"{variant}.pt")
         history = train(
-            model, self.examples, self.settings, self.seed, number, state, advance=lambda: self.job.advance(variant)
+            model,
+            self.examples,
+            self.settings,
+            self.seed,
+            number,
+            state,
+            on_progress=lambda: self.context.report_progress(variant),
         )
         self.record(variant, model, [row["accuracy"] for row in history], before + 1, **more)
         return model
@@ -107,7 +117,7 @@ class Variants:
 
 
 def masked_copy(model: nn.Module, masks: Mapping[str, Tensor]) -> nn.Module:
-    """A copy of the model with these masks attached."""
+    """Make a copy of the model with these masks attached."""
     model = copy.deepcopy(model)
     pruners.attach(model, masks)
     return model

@@ -16,13 +16,13 @@ class Stopped(Exception):
 
 
 @dataclass
-class Job:
-    """One run's surroundings.
+class Context:
+    """Tell one run where it computes, where it keeps unfinished work, and when it must stop.
 
     Attributes:
         device: where to compute, "cpu" or "cuda".
         folder: where to keep checkpoints; None: nowhere (the run starts anew each time).
-        deadline: seconds since 1970 after which `advance` stops the run; None: never.
+        deadline: seconds since 1970 after which `report_progress` stops the run; None: never.
         owner: id of the process that waits for the result, this one or its parent; None: nobody on this machine.
         said: when the file `progress` was last written (clock of `time.monotonic`).
     """
@@ -35,10 +35,10 @@ class Job:
     said: float = -math.inf
 
     def checkpoint(self, name: str) -> Path | None:
-        """Where to keep a checkpoint of this name; None: nowhere."""
+        """Say where to keep a checkpoint of this name; None: nowhere."""
         return None if self.folder is None else self.folder / name
 
-    def advance(self, label: str) -> None:
+    def report_progress(self, label: str) -> None:
         """Say that one more unit of work is done; call it between two units, when work can be kept.
 
         The file `progress` in the folder hears of the first unit, of one every SAY_SECONDS, and of the last before a
@@ -73,5 +73,5 @@ class Job:
             raise Stopped
 
     def orphan(self) -> bool:
-        """Whether the owner is gone: this process has been given to another parent."""
+        """Say whether the owner is gone: this process has been given to another parent."""
         return self.owner not in (None, os.getpid(), os.getppid())

@@ -1,0 +1,101 @@
+"""What is trained behind a weight, in the ways that torch has to compute one before a layer reads it.
+
+a parameter                          the weight itself
+torch.nn.utils.parametrize           a chain of functions of one parameter or several; masks are held so
+torch.nn.utils.prune                 a hook before `forward` multiplies a parameter by a mask
+torch.nn.utils.weight_norm (old)     a hook before `forward` computes the weight from two parameters
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations, parametrize, prune
+from torch.nn.utils.weight_norm import WeightNorm
+
+from lib.pruners import kinds
+
+
+def behind(module: nn.Module) -> dict[str, list[nn.Parameter]]:
+    """Return the parameters behind each tensor that the module computes with, sub-modules aside."""
+    found = {name: [parameter] for name, parameter in module.named_parameters(recurse=False)}
+    for hook in hooks(module):
+        if isinstance(hook, WeightNorm):
+            found[hook.name] = [*found.pop(f"{hook.name}_v"), *found.pop(f"{hook.name}_g")]
+        elif f"{hook._tensor_name}_orig" in found:
+            found[hook._tensor_name] = found.pop(f"{hook._tensor_name}_orig")
+    if parametrize.is_parametrized(module):
+        lists = module.parametrizations.items()
+        found |= {name: list(chain.parameters(recurse=False)) for name, chain in lists}
+    return {name: parameters for name, parameters in found.items() if parameters}
+
+
+def hooks(module: nn.Module) -> list[WeightNorm | prune.BasePruningMethod]:
+    """Return the hooks that compute weights before `forward`."""
+    every = module._forward_pre_hooks.values()
+    return [hook for hook in every if isinstance(hook, (WeightNorm, prune.BasePruningMethod))]
+
+
+def hook_of(module: nn.Module, attribute: str) -> WeightNorm | prune.BasePruningMethod | None:
+    """Return the hook that computes this weight, if one does."""
+    named = ((hook.name if isinstance(hook, WeightNorm) else hook._tensor_name, hook) for hook in hooks(module))
+    return next((hook for name, hook in named if name == attribute), None)
+
+
+def computed(module: nn.Module, attribute: str) -> Tensor:
+    """Return the weight as the layer's next product will see it."""
+    hook = hook_of(module, attribute) if module._forward_pre_hooks else None
+    if hook is None and not _drifting(module, attribute):
+        return getattr(module, attribute)
+    if hook is None:
+        chain = module.parametrizations[attribute]
+        try:
+            return chain.eval()()
+        finally:
+            chain.train()
+    return hook.compute_weight(module) if isinstance(hook, WeightNorm) else hook.apply_mask(module)
+
+
+def mask_of(module: nn.Module, attribute: str) -> Tensor | None:
+    """Return the mask that torch.nn.utils.prune holds on a weight, bool."""
+    hook = hook_of(module, attribute)
+    if not isinstance(hook, prune.BasePruningMethod):
+        return None
+    return getattr(module, f"{attribute}_mask").detach() != 0
+
+
+def settle(module: nn.Module, attribute: str) -> None:
+    """Make a weight that a hook computes one that a parametrization computes, or a parameter; the function stays.
+
+    Parameters stay the same objects, so that optimizers stay valid. What torch.nn.utils.prune has removed is zero then,
+    and no longer held there.
+    """
+    hook = hook_of(module, attribute)
+    if isinstance(hook, prune.BasePruningMethod):
+        prune.remove(module, attribute)
+    elif isinstance(hook, WeightNorm):
+        g, v = getattr(module, f"{attribute}_g"), getattr(module, f"{attribute}_v")
+        key = next(key for key, other in module._forward_pre_hooks.items() if other is hook)
+        hook.remove(module)
+        del module._forward_pre_hooks[key]
+        parametrizations.weight_norm(module, attribute, hook.dim)
+        chain = module.parametrizations[attribute]
+        chain.original0, chain.original1 = g, v
+
+
+def bake(module: nn.Module, attribute: str) -> None:
+    """Make a computed weight a plain parameter with the values it has."""
+    settle(module, attribute)
+    if parametrize.is_parametrized(module, attribute):
+        # torch deletes the property `weight` from the layer's class, which deep copies of the layer share
+        shared = type(module)
+        module.__class__ = type(shared.__name__, shared.__bases__, dict(vars(shared)))
+        module.parametrizations[attribute].eval()
+        parametrize.remove_parametrizations(module, attribute, leave_parametrized=True)
+        kinds.reread(module)
+
+
+def _drifting(module: nn.Module, attribute: str) -> bool:
+    """Whether reading the weight would change what it is computed from, as a spectral norm does in training."""
+    if not parametrize.is_parametrized(module, attribute) or not module.parametrizations[attribute].training:
+        return False
+    return any(isinstance(one, parametrizations._SpectralNorm) for one in module.parametrizations[attribute])

@@ -1,0 +1,104 @@
+"""What a model is called with, wherever this library runs one: a tensor, several, a dictionary, or (args, kwargs)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree
+
+from lib.base import BadInput
+
+Inputs = Any  # a tensor; a tuple or list of arguments; a mapping of them by name; a pair (tuple, mapping) of both
+
+
+def arguments(inputs: Inputs) -> tuple[tuple, dict[str, Any]]:
+    """Split inputs into (args, kwargs): a tensor is the one argument, a mapping holds arguments by name."""
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    if isinstance(inputs, (tuple, list)):
+        if len(inputs) == 2 and isinstance(inputs[0], (tuple, list)) and isinstance(inputs[1], Mapping):
+            return tuple(inputs[0]), dict(inputs[1])
+        return tuple(inputs), {}
+    return (inputs,), {}
+
+
+def call(model: nn.Module, inputs: Inputs) -> Any:
+    """Call the model with inputs."""
+    args, kwargs = arguments(inputs)
+    return model(*args, **kwargs)
+
+
+def example(model: nn.Module, shape: Sequence[int]) -> Tensor:
+    """Return a batch of one example of zeros, of the model's type and on its device."""
+    some = next((parameter for parameter in model.parameters() if parameter.is_floating_point()), torch.zeros(()))
+    return torch.zeros(1, *shape, device=some.device, dtype=some.dtype)
+
+
+def converted(inputs: Inputs, dtype: torch.dtype) -> Inputs:
+    """Return the inputs with their floating-point tensors in another type."""
+    return _pytree.tree_map_only(
+        Tensor, lambda x: x.to(dtype) if x.is_floating_point() else x, tuple(arguments(inputs))
+    )
+
+
+def batch_of(inputs: Inputs) -> int:
+    """Count how many examples there are: the length of the first axis of the first tensor.
+
+    Raises:
+        BadInput: there is no tensor with an axis.
+    """
+    args, kwargs = arguments(inputs)
+    found = [leaf for leaf in _pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor) and leaf.dim()]
+    if not found:
+        raise BadInput("the inputs hold no tensor with a batch axis: give what the model is called with")
+    return len(found[0])
+
+
+def tensors(tree: Any) -> list[Tensor]:
+    """Return all tensors in what a model gives: nested tuples, lists, dictionaries, or objects that hold them."""
+    found: list[Tensor] = []
+    stack = [tree]
+    while stack:
+        one = stack.pop()
+        if isinstance(one, Tensor):
+            found.append(one)
+        elif isinstance(one, Mapping):
+            stack += list(one.values())[::-1]
+        elif isinstance(one, (tuple, list)):
+            stack += list(one)[::-1]
+        elif hasattr(one, "__dict__") and not isinstance(one, (nn.Module, type)):
+            stack += list(vars(one).values())[::-1]
+    return found
+
+
+@contextmanager
+def mode(model: nn.Module, training: bool) -> Iterator[nn.Module]:
+    """Hold the model in training or evaluation mode for a while; batch norms stay in evaluation and keep their count.
+
+    Each module goes back to its own mode: one may be frozen inside a model that trains.
+    """
+    before = {module: module.training for module in model.modules()}
+    try:
+        model.train(training)
+        for module in model.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.eval()
+        yield model
+    finally:
+        for module, own in before.items():
+            module.training = own
+
+
+def duplicate(model: nn.Module) -> nn.Module:
+    """Copy a model deeply, one too that holds tensors which are not leaves, as torch's old hooks leave them."""
+    memo: dict[int, Any] = {}
+    for module in model.modules():
+        for value in vars(module).values():
+            if isinstance(value, Tensor) and not value.is_leaf:
+                memo[id(value)] = value.detach().clone()
+    return copy.deepcopy(model, memo)

@@ -1,0 +1,197 @@
+"""Weights with their masks in a safetensors file, and back: training can go on where it was, with every zero held.
+
+    pruners.save(model, "small.safetensors")              # or form="two_four", as sparse tensor cores read it
+    pruners.load("small.safetensors", build_the_model())  # a fresh model of the same class: masks are attached again
+
+A masked weight NAME becomes two tensors. As a bitmap: `NAME:values`, those that are kept, row after row, and
+`NAME:bitmap`, a bit a place, the first in the highest bit. As 2:4: `NAME:values` [R, C/2] and `NAME:metadata` [R, C/8]
+of `kernels.two_four.compress`, of the weight as the left matrix of its product. Everything else stands under its own
+name, so that any program which reads safetensors finds it. The file's metadata say which is which.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as serialised
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from lib.base import BadInput, atomic
+from lib.kernels.two_four import DTYPES, compress, decompress
+from lib.pruners.layers import as_matrix, from_matrix, prunable
+from lib.pruners.masks import Masked, attach
+
+FORMS = ("bitmap", "two_four")
+NOTES = "pruners.save"  # in the file's metadata: which weights are masked, which are the same, a checksum
+
+
+def save(model: nn.Module, path: str | Path, form: str = "bitmap") -> None:
+    """Write a model's weights, buffers and masks, whole or not at all.
+
+    Of a masked weight only what the mask keeps is written. Tensors that several layers share are written once.
+
+    Args:
+        form: one of FORMS. "two_four" compresses the weights whose masks keep exactly two of every four; other masked
+            weights are stored as bitmaps.
+
+    Raises:
+        BadInput: an unknown form, or something in the model's `state_dict()` that is no dense tensor.
+    """
+    if form not in FORMS:
+        raise BadInput(f"form={form!r}: known are {', '.join(FORMS)}")
+    state, masks = plain(model)
+    if not_dense := [n for n, t in state.items() if not isinstance(t, Tensor) or t.layout != torch.strided]:
+        raise BadInput(f"{not_dense[0]} is no dense tensor, which is all that safetensors hold")
+    first, same, parts, about = {}, {}, {}, {}
+    for name, tensor in state.items():
+        place = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        if tensor.numel() and (owner := first.setdefault(place, name)) != name:
+            same[name] = owner
+        elif name not in masks:
+            parts[name] = tensor
+    for name in (name for name in masks if name not in same):
+        pieces = _packed(state.get(name), masks[name], form)
+        parts |= {f"{name}:{part}": piece for part, piece in pieces.items()}
+        about[name] = {"parts": list(pieces), "shape": list(masks[name].shape)}
+    parts = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in parts.items()}
+    notes = {"masked": about, "same": same, "modules": getattr(state, "_metadata", {}), "sha256": _digest(parts)}
+    metadata = {NOTES: json.dumps(notes)}  # one entry: safetensors writes several in any order
+    with atomic(Path(path)) as file:
+        file.write(serialised(parts, metadata))
+
+
+def load(path: str | Path, model: nn.Module) -> None:
+    """Put what `save` wrote into a model of the same class, and attach the masks; others that it has are lifted.
+
+    The model is left as it was if the file does not fit it.
+
+    Raises:
+        BadInput: the file is not there, damaged, or not written by `save`; or it has other tensors than the model.
+    """
+    state, masks = read(path)
+    own, held = plain(model)
+    name_of = Path(path).name
+    for names, what in (
+        (own.keys() - state.keys(), "lacks"),
+        (state.keys() - own.keys(), "has, and the model has not,"),
+    ):
+        if names:
+            raise BadInput(f"{name_of} {what} {min(names)}: load it into a model of the same class and sizes")
+    for name, mine in own.items():
+        if mine.shape != (tensor := state[name]).shape or mine.dtype != tensor.dtype:
+            found, expected = (f"{list(one.shape)} of {one.dtype}" for one in (tensor, mine))
+            raise BadInput(f"{name_of}: {name} is {found}, the model's is {expected}")
+    names = {layer.name for layer in prunable(model)} if masks or held else set()
+    lifted = {name: torch.ones_like(mask) for name, mask in held.items()}
+    attach(model, {name: mask for name, mask in (lifted | masks).items() if name in names})
+    names, _ = _names(model)
+    complete = OrderedDict((key, state.get(names.get(key), tensor)) for key, tensor in model.state_dict().items())
+    complete._metadata = state._metadata
+    model.load_state_dict(complete)
+
+
+def read(path: str | Path) -> tuple[OrderedDict[str, Tensor], dict[str, Tensor]]:
+    """What `save` wrote: a state_dict with each weight under its plain name, removed ones zero, and the masks.
+
+    Raises:
+        BadInput: the file is not there, damaged, or not written by `save`.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise BadInput(f"{path} is no file")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata, parts = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise BadInput(f"{path.name} is no safetensors file, or cut off: {error}") from error
+    if NOTES not in metadata:
+        raise BadInput(f"{path.name} was not written by pruners.save: safetensors.torch.load_file reads it")
+    notes = json.loads(metadata[NOTES])
+    if _digest(parts) != notes["sha256"]:
+        raise BadInput(f"{path.name} is altered: its checksum does not fit; fetch or save it again")
+    masks, state = {}, OrderedDict()
+    for name, about in notes["masked"].items():
+        pieces = {part: parts.pop(f"{name}:{part}") for part in about["parts"]}
+        weight, masks[name] = _unpacked(pieces, about["shape"])
+        if weight is not None:
+            state[name] = weight
+    state |= parts
+    for name, owner in notes["same"].items():
+        state[name] = state[owner]
+        if owner in masks:
+            masks[name] = masks[owner]
+    state._metadata = OrderedDict(notes["modules"])
+    return state, masks
+
+
+def plain(model: nn.Module) -> tuple[OrderedDict[str, Tensor], dict[str, Tensor]]:
+    """The model's `state_dict()`, each masked weight under its plain name, and the masks.
+
+    A mask on what another parametrization computes, groups of weights say, has no weight of its name beside it: the
+    state has what is trained behind it.
+    """
+    whole, (names, places) = model.state_dict(), _names(model)
+    masks = {name: whole[key] for name, key in places.items()}
+    state = OrderedDict((name, whole[key]) for key, name in names.items())
+    state._metadata = getattr(whole, "_metadata", OrderedDict())
+    return state, masks
+
+
+def _names(model: nn.Module) -> tuple[dict[str, str], dict[str, str]]:
+    """{key in the `state_dict()`: plain name} of all tensors but the masks, and {masked weight: key of its mask}."""
+    names, masks = {key: key for key in model.state_dict()}, {}
+    for path, module in model.named_modules(remove_duplicate=False):
+        lists = module.parametrizations.items() if parametrize.is_parametrized(module) else ()
+        for attribute, chain in lists:
+            base = f"{path}." if path else ""
+            if isinstance(chain[-1], Masked):
+                masks[f"{base}{attribute}"] = f"{base}parametrizations.{attribute}.{len(chain) - 1}.mask"
+                del names[masks[f"{base}{attribute}"]]
+                if len(chain) == 1:
+                    names[f"{base}parametrizations.{attribute}.original"] = f"{base}{attribute}"
+    return names, masks
+
+
+def _packed(weight: Tensor | None, mask: Tensor, form: str) -> dict[str, Tensor]:
+    """The tensors that stand for a masked weight, or for its mask alone."""
+    bitmap = {"bitmap": torch.from_numpy(np.packbits(mask.cpu().numpy()))}
+    if weight is None:
+        return bitmap
+    if form == "two_four" and weight.dtype in DTYPES and mask.dim() in (2, 4):
+        kept = as_matrix(mask)
+        if kept.shape[1] % 8 == 0 and bool((kept.reshape(len(kept), -1, 4).sum(-1) == 2).all()):
+            _, metadata = compress(kept.to(torch.int8))
+            return {"values": as_matrix(weight)[kept].reshape(len(kept), -1), "metadata": metadata}
+    return {"values": weight[mask]} | bitmap
+
+
+def _unpacked(pieces: Mapping[str, Tensor], shape: Sequence[int]) -> tuple[Tensor | None, Tensor]:
+    """The weight, if there is one, and the mask of what `_packed` made."""
+    if (metadata := pieces.get("metadata")) is not None:
+        values = pieces["values"]
+        kept = decompress(torch.ones_like(values, dtype=torch.int8), metadata).bool()
+        return from_matrix(decompress(values, metadata), shape).contiguous(), from_matrix(kept, shape).contiguous()
+    bits = np.unpackbits(pieces["bitmap"].numpy(), count=math.prod(shape))
+    mask = torch.from_numpy(bits.astype(bool)).reshape(shape)
+    if "values" not in pieces:
+        return None, mask
+    weight = torch.zeros(shape, dtype=pieces["values"].dtype)
+    weight[mask] = pieces["values"]
+    return weight, mask
+
+
+def _digest(parts: Mapping[str, Tensor]) -> str:
+    """sha256 over names and contents."""
+    digest = hashlib.sha256()
+    for name in sorted(parts):
+        digest.update(f"{name}\0".encode() + parts[name].reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,147 @@
+"""How often an example uses each weight, whoever multiplies by it: its own layer, or a function that reads it there.
+
+`nn.MultiheadAttention` never calls its `out_proj`, it hands that one's weight to a function. So beside the calls of
+layers each product that torch computes is watched: is one of its factors a weight, a part of it, or a copy of it with
+a mask or in another type?
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from lib.pruners import kinds
+from lib.pruners.behind import behind
+from lib.pruners.inputs import Inputs, call, example, mode
+from lib.pruners.layers import Prunable, prunable
+
+PRODUCTS = {"mm": 0, "addmm": 1, "bmm": 0, "baddbmm": 1, "_grouped_mm": 0, "mv": 0, "addmv": 1}  # the first factor
+
+
+def positions(model: nn.Module, shape: Sequence[int], modules: Mapping[str, nn.Module] | None = None) -> dict[str, int]:
+    """Count how often one example uses each weight of a layer, {name: positions}; an unused layer is left out.
+
+    Args:
+        shape: of one example, without the batch axis.
+        modules: Linear and Conv2d layers by a name; None: those of `prunable`, by their parameter's.
+    """
+    if modules is None:
+        layers = prunable(model)
+    else:
+        layouts = {name: next(iter(kinds.find(module)[0].weights(module).values())) for name, module in modules.items()}
+        layers = [Prunable(name, "", module, layout=layouts[name]) for name, module in modules.items()]
+    found = uses(model, example(model, shape), layers)
+    return {name: int(count) if count == int(count) else math.ceil(count) for name, count in found.items()}
+
+
+def uses(
+    model: nn.Module, inputs: Inputs, layers: Iterable[Prunable] | None = None, training: bool = False
+) -> dict[str, float]:
+    """Count how many positions multiply by each weight in one call, all examples together; unused ones are left out.
+
+    Of a weight of which only a part is used, as of experts, it is the mean over its numbers.
+
+    Args:
+        inputs: what the model is called with, see `inputs.arguments`.
+        layers: of the model; None: those of `prunable`.
+        training: whether in training mode; batch norms are in evaluation mode nevertheless.
+    """
+    layers = prunable(model) if layers is None else list(layers)
+    called: dict[str, float] = {}
+    handles = []
+    for layer in layers:
+        for module, _ in layer.owners:
+            if (kind := kinds.find(module)[0]) is not None and (kind.affine or layer.layout.stacked):
+                handles.append(module.register_forward_hook(_counting(layer, called)))
+    watch = _Watch(layers)
+    try:
+        with torch.no_grad(), mode(model, training), _slow_attention(), watch:
+            call(model, inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    found = {layer.name: called.get(layer.name, watch.found.get(layer.name, 0.0)) for layer in layers}
+    return {name: count for name, count in found.items() if count}
+
+
+def _counting(layer: Prunable, called: dict[str, float]):
+    """A hook that counts the positions of a layer's call; a layer may run more than once."""
+
+    def hook(module: nn.Module, args: tuple, output: Tensor) -> None:
+        layout, shape = layer.layout, layer.weight.shape
+        if "t" in layout.axes:  # each position of the input meets all of the kernel
+            count = args[0].numel() / shape[layout.input]
+        else:
+            count = output.numel() / math.prod(
+                n for n, letter in zip(shape, layout.axes, strict=True) if letter in "ro"
+            )
+        called[layer.name] = called.get(layer.name, 0) + count
+
+    return hook
+
+
+class _Watch(TorchDispatchMode):
+    """Counts products with weights, which are known by their memory; what is computed from one place by place counts.
+
+    Attributes:
+        found: {name: multiplications over numbers in the weight}.
+    """
+
+    def __init__(self, layers: Sequence[Prunable]):
+        super().__init__()
+        self.found: dict[str, float] = {}
+        self.names: dict[int, Prunable] = {}
+        self.alive: list[Tensor] = []  # memory that is in use is nobody else's
+        for layer in layers:
+            for parameter in behind(layer.module).get(layer.attribute, []):
+                if parameter.shape == layer.weight.shape:
+                    self._mark(parameter, layer)
+
+    def _mark(self, tensor: Tensor, layer: Prunable) -> None:
+        self.names[tensor.untyped_storage()._cdata] = layer
+        self.alive.append(tensor)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        given = [leaf for leaf in tree_leaves((args, kwargs or {})) if isinstance(leaf, Tensor)]
+        for tensor in given:
+            layer = self.names.get(tensor.untyped_storage()._cdata)
+            if layer is None:
+                continue
+            out = next((leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)), None)
+            if out is None or out.untyped_storage()._cdata in self.names:
+                continue  # a view of it
+            name = func.overloadpacket.__name__
+            if name in PRODUCTS:
+                left, right = args[PRODUCTS[name]], args[PRODUCTS[name] + 1]
+                self._count(layer, left.numel() * (right.shape[-1] if right.dim() > 1 else 1) / layer.weight.numel())
+            elif out.numel() == tensor.numel() or name in ("index", "index_select", "_to_copy", "clone"):
+                self._mark(out, layer)
+            elif name == "convolution":
+                transposed = args[6]
+                count = (args[0] if transposed else out).shape
+                self._count(layer, count[0] * math.prod(count[2:]))
+            elif name != "embedding":
+                self._count(layer, math.prod(out.shape[:-1]))
+        return result
+
+    def _count(self, layer: Prunable, count: float) -> None:
+        self.found[layer.name] = self.found.get(layer.name, 0) + count
+
+
+@contextmanager
+def _slow_attention():
+    """Attention by functions that can be watched one by one, not by torch's single one for evaluation."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)

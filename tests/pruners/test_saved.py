@@ -1,0 +1,241 @@
+"""A saved model comes back with its masks, bit for bit, goes on training alike, and a wrong file changes nothing."""
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from torch import nn
+from torch.nn import functional as F
+
+from lib import pruners
+from lib.base import BadInput
+from lib.kernels.two_four import decompress
+from lib.models.lenet import small_lenet
+from lib.models.resnet import small_resnet
+from lib.pruners.layers import as_matrix
+
+
+def pruned(pattern: str = "two_four") -> nn.Module:
+    torch.manual_seed(0)
+    model = small_lenet()
+    scores = pruners.magnitude(model)
+    pruners.attach(model, pruners.two_four(model) if pattern == "two_four" else pruners.unstructured(scores, 0.9))
+    return model
+
+
+def step(model: nn.Module) -> torch.Tensor:
+    """A training step with momentum, and what the model then answers."""
+    draw = torch.Generator().manual_seed(1)
+    images, labels = torch.randn(8, 1, 8, 8, generator=draw), torch.randint(10, (8,), generator=draw)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=0.01)
+    for _ in range(2):
+        optimizer.zero_grad()
+        F.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+    return model(images).detach()
+
+
+@pytest.mark.parametrize("form", ["bitmap", "two_four"])
+@pytest.mark.parametrize("pattern", ["two_four", "unstructured"])
+def test_a_fresh_model_gets_weights_and_masks_and_trains_on_alike(form: str, pattern: str, tmp_path: Path):
+    model, fresh = pruned(pattern), small_lenet()
+    step(model)  # momentum moves nothing beneath a mask
+    pruners.save(model, tmp_path / "small.safetensors", form)
+    pruners.load(str(tmp_path / "small.safetensors"), fresh)
+    masks, again = pruners.attached(model), pruners.attached(fresh)
+    assert list(masks) == list(again)
+    assert all(torch.equal(masks[name], again[name]) for name in masks)
+    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), fresh.state_dict().values(), strict=True))
+    assert torch.equal(step(model), step(fresh))
+
+
+def test_as_2_4_the_file_holds_what_sparse_tensor_cores_read_and_bitmaps_where_it_does_not_fit(tmp_path: Path):
+    model = pruned()
+    masks = pruners.attached(model)
+    masks["fc2.weight"][0, :4] = False  # a group with none is 2:4 too, but the format cannot tell which two are held
+    pruners.attach(model, masks)
+    pruners.save(model, tmp_path / "a", "two_four")
+    parts = load_file(tmp_path / "a")
+    assert {"conv2.weight:metadata", "fc1.weight:metadata", "fc2.weight:bitmap", "conv1.weight"} <= set(parts)
+    assert "fc1.weight" not in parts
+    for name in ("conv2.weight", "fc1.weight"):
+        matrix = decompress(parts[f"{name}:values"], parts[f"{name}:metadata"])
+        assert torch.equal(matrix, as_matrix(model.get_submodule(name.removesuffix(".weight")).weight.detach()))
+    fresh = small_lenet()
+    pruners.load(tmp_path / "a", fresh)
+    assert torch.equal(pruners.attached(fresh)["fc2.weight"], masks["fc2.weight"])
+
+
+def test_a_bitmap_has_its_first_place_in_the_highest_bit(tmp_path: Path):
+    model = nn.Linear(5, 2, bias=False)
+    mask = torch.tensor([[True, False, False, False, False], [True, True, False, False, True]])
+    with torch.no_grad():
+        model.weight.copy_(torch.arange(10.0).reshape(2, 5))
+    pruners.attach(model, {"weight": mask})
+    pruners.save(model, tmp_path / "a")
+    parts = load_file(tmp_path / "a")
+    assert parts["weight:bitmap"].tolist() == [0b10000110, 0b01000000]
+    assert parts["weight:values"].tolist() == [0, 5, 6, 9]  # a kept zero stays kept
+    assert set(parts) == {"weight:bitmap", "weight:values"}
+
+
+def test_the_file_is_as_small_as_its_masks_say(tmp_path: Path):
+    torch.manual_seed(0)
+    model = nn.Linear(1000, 1000, bias=False)
+    pruners.attach(model, pruners.unstructured(pruners.magnitude(model), 0.95))
+    pruners.save(model, tmp_path / "a")
+    assert (tmp_path / "a").stat().st_size == pytest.approx(4 * 50_000 + 1_000_000 / 8, abs=1000)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    pruners.save(model, tmp_path / "again")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "again").read_bytes()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_narrow_and_wide_types_come_back(dtype: torch.dtype, tmp_path: Path):
+    model, fresh = pruned().to(dtype), small_lenet().to(dtype)
+    pruners.save(model, tmp_path / "a", "two_four")
+    pruners.load(tmp_path / "a", fresh)
+    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), fresh.state_dict().values(), strict=True))
+
+
+def test_masks_on_what_other_parametrizations_compute_come_back_too(tmp_path: Path):
+    """The file has what is trained behind the weight, and the mask of what is computed from that."""
+
+    class Doubled(nn.Module):
+        def forward(self, weight):
+            return 2 * weight
+
+        def right_inverse(self, weight):
+            return weight / 2
+
+    def build():
+        model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4))
+        nn.utils.parametrize.register_parametrization(model[0], "weight", Doubled())
+        return model
+
+    model, fresh = build(), build()
+    pruners.attach(model, pruners.unstructured(pruners.magnitude(model), 0.5))
+    pruners.save(model, tmp_path / "a")
+    pruners.load(tmp_path / "a", fresh)
+    assert torch.equal(model[0].weight, fresh[0].weight)
+    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), fresh.state_dict().values(), strict=True))
+    with pytest.raises(BadInput, match=r"^a lacks 0\.weight: load it"):
+        pruners.load(tmp_path / "a", nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4)))
+
+
+def test_what_layers_share_is_written_once_and_buffers_and_notes_come_back(tmp_path: Path):
+    torch.manual_seed(0)
+    model, fresh = small_resnet(), small_resnet()
+    model.again = model.stem if hasattr(model, "stem") else next(model.children())
+    fresh.again = fresh.stem if hasattr(fresh, "stem") else next(fresh.children())
+    model(torch.randn(4, 1, 8, 8))  # moves the running statistics
+    pruners.attach(model, pruners.two_four(model))
+    pruners.save(model, tmp_path / "a")
+    with safe_open(tmp_path / "a", framework="pt") as file:
+        assert json.loads(file.metadata()["pruners.save"])["same"]
+        assert not [name for name in file.keys() if name.startswith("again")]  # noqa: SIM118
+    pruners.load(tmp_path / "a", fresh)
+    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), fresh.state_dict().values(), strict=True))
+
+
+def test_masks_that_the_file_has_not_are_lifted(tmp_path: Path):
+    dense, masked = small_lenet(), pruned()
+    pruners.save(dense, tmp_path / "a")
+    pruners.load(tmp_path / "a", masked)
+    images = torch.randn(3, 1, 8, 8)
+    assert torch.equal(dense(images), masked(images))
+    assert all(mask.all() for mask in pruners.attached(masked).values())
+
+
+def test_a_wrong_file_is_one_line_and_changes_nothing(tmp_path: Path):
+    path, model = tmp_path / "a", pruned()
+    before = copy.deepcopy(model.state_dict())
+    pruners.save(small_lenet(), path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    with pytest.raises(BadInput, match=r"^a is no safetensors file, or cut off"):
+        pruners.load(path, model)
+    path.write_bytes(whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:])
+    with pytest.raises(BadInput, match=r"^a is altered: its checksum does not fit"):
+        pruners.load(path, model)
+    save_file({"weight": torch.ones(2)}, path)
+    with pytest.raises(BadInput, match=r"^a was not written by pruners\.save"):
+        pruners.load(path, model)
+    pruners.save(nn.Linear(3, 3), path)
+    with pytest.raises(BadInput, match=r"^a lacks conv1\.bias: load it into a model of the same class"):
+        pruners.load(path, model)
+    pruners.save(pruned().half(), path)
+    with pytest.raises(BadInput, match=r"^a: conv1\.weight is \[16, 1, 3, 3\] of torch\.float16, the model's is"):
+        pruners.load(path, model)
+    with pytest.raises(BadInput, match="nothing is no file"):
+        pruners.load(tmp_path / "nothing", model)
+    with pytest.raises(BadInput, match="form='csr': known are bitmap, two_four"):
+        pruners.save(model, path, "csr")
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def test_what_is_no_tensor_is_refused_by_name(tmp_path: Path):
+    class Noting(nn.Linear):
+        def get_extra_state(self):
+            return {"steps": 3}
+
+        def set_extra_state(self, state):
+            pass
+
+    with pytest.raises(BadInput, match=r"^_extra_state is no dense tensor"):
+        pruners.save(Noting(2, 2), tmp_path / "a")
+    assert list(tmp_path.iterdir()) == []
+
+
+class Hub(nn.Module):
+    """As Hugging Face's packages save: the state_dict as it is. What a reader does not find is new and random."""
+
+    def __init__(self, body: nn.Module):
+        super().__init__()
+        self.body = body
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.body(images)
+
+    def save_pretrained(self, folder: Path) -> None:
+        save_file({name: tensor.clone() for name, tensor in self.state_dict().items()}, folder / "model.safetensors")
+
+
+def test_save_pretrained_bakes_masks_and_every_other_state_dict_has_them(tmp_path: Path):
+    model = Hub(pruned())
+    model.save_pretrained(tmp_path)
+    fresh = Hub(small_lenet())
+    fresh.load_state_dict(load_file(tmp_path / "model.safetensors"))  # strict: every name, and no other
+    images = torch.randn(2, 1, 8, 8)
+    assert torch.equal(model(images), fresh(images))
+    assert pruners.sparsity(fresh) == pruners.sparsity(model) > 0.4
+    assert "body.fc1.parametrizations.weight.0.mask" in model.state_dict()
+
+
+def test_save_pretrained_refuses_a_mask_on_what_another_parametrization_computes(tmp_path: Path):
+    class Negated(nn.Module):
+        def forward(self, weight):
+            return -weight
+
+        right_inverse = forward
+
+    model = Hub(nn.Linear(8, 4))
+    nn.utils.parametrize.register_parametrization(model.body, "weight", Negated())
+    pruners.attach(model, pruners.unstructured(pruners.magnitude(model), 0.5))
+    with pytest.raises(BadInput, match=r"^save_pretrained: body\.weight is computed by more than its mask"):
+        model.save_pretrained(tmp_path)
+
+
+def test_a_masked_model_exports_as_what_it_computes():
+    """torch.export sees no view of a mask's bits, for which other programs have no word; the numbers are the same."""
+    model = pruned().eval()
+    images = torch.randn(2, 1, 8, 8)
+    program = torch.export.export(model, (images,))
+    assert not [node for node in program.graph.nodes if "view.dtype" in str(node.target)]
+    assert torch.equal(program.module()(images), model(images))
+    traced = torch.jit.trace(model, images)
+    assert torch.equal(traced(images), model(images))
