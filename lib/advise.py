@@ -18,10 +18,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lib import pruners
-from lib.base import BadInput
+from lib.base import BadInput, refuse_uncounted
 from lib.bench.timing import in_turn
 from lib.kernels import two_four
 from lib.kernels.products import csr, csr_linear, int8_linear, padded, quantised
+from lib.pruners.masks import numbers
 from lib.pruners.uses import positions
 
 COLUMNS = ("layer", "m", "n", "k", "sparsity", "batch", "dense_ms", "int8_ms", "two_four_ms", "csr_ms", "use", "why")
@@ -51,8 +52,7 @@ def advise(
     Raises:
         BadInput: a batch below 1, a Conv2d without a shape, or as `two_four.backend`.
     """
-    if batch < 1:
-        raise BadInput(f"batch={batch}: at least one example is needed")
+    refuse_uncounted(batch=batch)
     if not 0 <= seconds < math.inf:
         raise BadInput(f"seconds={seconds}: expected a finite time for each layer")
     if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
@@ -60,6 +60,7 @@ def advise(
     dtype = torch.float32 if device == "cpu" else torch.float16
     two_four.backend(dtype, device)
     layers = pruners.prunable(model)
+    numbers(layers)  # refuses weights without values
     conv = [layer.name for layer in layers if isinstance(layer.module, nn.Conv2d)]
     if conv and shape is None:
         raise BadInput(f"{conv[0]} is a Conv2d, its product depends on the image: give shape=(channels, height, width)")

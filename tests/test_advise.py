@@ -85,7 +85,7 @@ def test_that_2_4_is_computed_densely_is_told():
 def test_what_cannot_be_measured_is_refused_in_one_line():
     with pytest.raises(BadInput, match=r"conv.weight is a Conv2d, its product depends on the image: give shape="):
         advise(Small(), 5)
-    with pytest.raises(BadInput, match="batch=0: at least one example is needed"):
+    with pytest.raises(BadInput, match="batch=0: expected a whole number, at least 1"):
         advise(nn.Linear(2, 2), 0)
     with pytest.raises(BadInput, match="device='gpu': expected cpu, or cuda where torch finds a GPU"):
         advise(nn.Linear(2, 2), 1, device="gpu")

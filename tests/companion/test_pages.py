@@ -136,6 +136,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return 0
 
     monkeypatch.setattr(pages, "build_main", build)
+    monkeypatch.setattr(pages, "copy_notebooks", lambda results, source: ["00_a"])
     return names
 
 
@@ -201,6 +202,9 @@ def test_pages_do_not_replace_a_file_or_a_link_nor_are_written_by_two_at_once(tm
             write(base.RESULTS, tmp_path / name)
     with base.locked(tmp_path / "html", "x"), pytest.raises(BadInput, match=r"lib\.pages is at work in .*html already"):
         write(base.RESULTS, tmp_path / "html")
+
+
+def test_a_damaged_notebook_is_named(tmp_path: Path):
     (tmp_path / "notebooks").mkdir()
     (tmp_path / "notebooks" / "00_a.ipynb").write_text("{")
     with pytest.raises(BadInput, match=r"00_a\.ipynb is no whole notebook"):
