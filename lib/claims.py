@@ -1,6 +1,9 @@
 """`python -m lib.claims`: the program of `lib.companion.claims`."""
 
-from lib.companion.claims.program import main
+from lib.companion import portable
 
 if __name__ == "__main__":
+    portable.settle([])  # before NumPy is loaded; verdicts of any scale are the same everywhere
+    from lib.companion.claims.program import main
+
     main()

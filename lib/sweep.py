@@ -1,6 +1,9 @@
 """`python -m lib.sweep`: the program of `lib.companion.sweep`."""
 
-from lib.companion.sweep.program import main
+from lib.companion import portable
 
 if __name__ == "__main__":
+    portable.settle()  # before NumPy is loaded
+    from lib.companion.sweep.program import main
+
     main()

@@ -112,8 +112,11 @@ def test_public_data_stand_behind_the_sweeps_that_read_them():
         "two_four_workflow",
         "two_four_networks",
         "npn_images",
+        "gst_images",
         "skdfe",
         "skdfe_two_four",
+        "two_four_detection",
+        "two_four_gan",
         "two_four_language",
     }
 

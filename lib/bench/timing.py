@@ -21,8 +21,14 @@ from torch.nn import functional as F
 def in_turn(
     rivals: dict[str, Callable[[], object]], seconds: float = 3.0, warmup: int = 3, block: int = 1
 ) -> dict[str, float]:
-    """Measure the median milliseconds of each rival, called A B C A B C ... for about so many seconds and at least five
-    rounds.
+    """Measure the median milliseconds of each rival, see `rounds`."""
+    return {name: median(values) for name, values in rounds(rivals, seconds, warmup, block).items()}
+
+
+def rounds(
+    rivals: dict[str, Callable[[], object]], seconds: float = 3.0, warmup: int = 3, block: int = 1
+) -> dict[str, list[float]]:
+    """Measure the milliseconds of each call of each rival: A B C A B C ... for so many seconds, at least five rounds.
 
     Taking turns lets a slow moment of the machine hit all of them alike. On a GPU each call is waited for.
 
@@ -43,7 +49,7 @@ def in_turn(
                 call()
                 _wait()
                 times[name].append(1000 * (time.perf_counter() - start))
-    return {name: median(values) for name, values in times.items()}
+    return times
 
 
 def peak_bytes(call: Callable[[], object]) -> int:

@@ -105,7 +105,12 @@ def summary(scale: str, tables: Mapping[str, Difference], root: Path = base.ROOT
     runs = {path: found for path, found in tables.items() if np.isfinite(found.numbers) and "/runs/" in path}
     path, worst = max(runs.items(), key=lambda item: item[1].numbers, default=("", Difference(0.0)))
     where = f" ({worst.where}, {path})" if worst.where else ""
-    lines.append(f"largest difference of a number from the committed one: {worst.numbers:.4g}{where}")
+    largest = f"largest difference of a number from the committed one: {worst.numbers:.4g}{where}"
+    if all(found == Difference(0.0) for found in tables.values()):
+        largest = f"largest difference 0: every number and word of {len(tables)} tables is as committed"
+    elif others := sum(bool(found.shape) for found in tables.values()):
+        largest += f"; of {len(tables)} tables {others} have other rows, columns or words"
+    lines.append(largest)
     lines.append("read results/notebooks/ or results/claims.md; every table: python -m lib.compare --all")
     return lines
 

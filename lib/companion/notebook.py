@@ -23,9 +23,9 @@ from traitlets.config import Config
 
 from lib import base
 from lib.base import BadInput, writable
+from lib.companion import portable
 from lib.companion.results import write_text
 from lib.companion.settings import parse_yaml
-from lib.companion.sweep.grid import PORTABLE
 
 # NumPy's and SciPy's linear algebra (torch's threads are set in the notebooks): rounding that does not depend on how
 # many cores there are, and two notebooks side by side do not wait for each other's threads.
@@ -50,7 +50,9 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--results", type=Path, default=base.RESULTS, help="where results go (default: results/)")
     asked = parser.parse_args(words)
     try:
-        os.environ.update(PORTABLE | ONE_THREAD | QUIET)  # what is trained live is what the quick sweeps trained
+        os.environ.update(
+            portable.SETTINGS | ONE_THREAD | QUIET
+        )  # what is trained live is what the quick sweeps trained
         out = asked.results.resolve()
         given = dict(parameter(text) for text in asked.parameter)
         execute(asked.name, {"out": str(out), **given}, out / "notebooks" / f"{asked.name}.ipynb")

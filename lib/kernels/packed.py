@@ -88,7 +88,7 @@ def unpack(about: Mapping, content: bytes) -> Tensor:
 
 
 def nonzero_bits(tensor: Tensor) -> Tensor:
-    """Say where a tensor is not zero to the last bit, bool of its shape: -0.0 is not; complex numbers have two parts."""
+    """Say where a tensor is not zero to the last bit (bool): -0.0 is not; a complex number has two parts."""
     if tensor.is_complex():
         return nonzero_bits(torch.view_as_real(tensor)).any(-1)
     return tensor.view(BITS[tensor.element_size()]) != 0

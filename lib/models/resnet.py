@@ -1,23 +1,34 @@
 """Residual networks for small and large images (He et al. 2016)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 
 class BasicBlock(nn.Module):
-    """Put two 3 x 3 convolutions with batch norm around a shortcut, which is a 1 x 1 convolution where sizes differ."""
+    """Put two 3 x 3 convolutions with batch norm around a shortcut.
+
+    Args:
+        shortcut: from channels in and out and the stride, what stands beside the convolutions.
+    """
 
     expansion = 1
 
-    def __init__(self, channels_in: int, channels_out: int, stride: int):
+    def __init__(
+        self,
+        channels_in: int,
+        channels_out: int,
+        stride: int,
+        shortcut: Callable[[int, int, int], nn.Module] | None = None,
+    ):
         super().__init__()
         self.conv1 = nn.Conv2d(channels_in, channels_out, 3, stride, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(channels_out)
         self.conv2 = nn.Conv2d(channels_out, channels_out, 3, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(channels_out)
         self.relu = nn.ReLU()
-        self.shortcut = shortcut(channels_in, channels_out, stride)
+        self.shortcut = (shortcut or projected)(channels_in, channels_out, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [N, C, h, w] to maps."""
@@ -43,7 +54,7 @@ class Bottleneck(nn.Module):
         self.conv3 = nn.Conv2d(channels, out, 1, bias=False)
         self.bn3 = nn.BatchNorm2d(out)
         self.relu = nn.ReLU()
-        self.shortcut = shortcut(channels_in, out, stride)
+        self.shortcut = projected(channels_in, out, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [N, C, h, w] to maps."""
@@ -52,12 +63,24 @@ class Bottleneck(nn.Module):
         return self.relu(self.bn3(self.conv3(hidden)) + self.shortcut(x))
 
 
-def shortcut(channels_in: int, channels_out: int, stride: int) -> nn.Module:
+def projected(channels_in: int, channels_out: int, stride: int) -> nn.Module:
     """Build nothing where sizes agree, else a 1 x 1 convolution with batch norm (the authors' option B)."""
     if stride == 1 and channels_in == channels_out:
         return nn.Identity()
     projection = nn.Conv2d(channels_in, channels_out, 1, stride, bias=False)
     return nn.Sequential(projection, nn.BatchNorm2d(channels_out))
+
+
+class Padded(nn.Module):
+    """Take every `stride`-th pixel, with channels of zeros behind: a shortcut without weights (their option A)."""
+
+    def __init__(self, channels_in: int, channels_out: int, stride: int):
+        super().__init__()
+        self.stride, self.more = stride, channels_out - channels_in
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps [N, C, h, w] -> [N, C', h / stride, w / stride]."""
+        return F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.more))
 
 
 class ResNet(nn.Module):
@@ -70,6 +93,7 @@ class ResNet(nn.Module):
         classes: outputs.
         block: BasicBlock or Bottleneck.
         large: for images of 224 x 224, a stem of 7 x 7 with stride 2 and max-pooling; else 3 x 3 with stride 1.
+        padded: whether shortcuts between stages have no weights (option A); of basic blocks.
     """
 
     def __init__(
@@ -80,6 +104,7 @@ class ResNet(nn.Module):
         classes: int,
         block: type[BasicBlock] | type[Bottleneck] = BasicBlock,
         large: bool = False,
+        padded: bool = False,
     ):
         super().__init__()
         kernel, stride = (7, 2) if large else (3, 1)
@@ -90,7 +115,8 @@ class ResNet(nn.Module):
         stages, width = [], widths[0]
         for stage, (channels, count) in enumerate(zip(widths, blocks, strict=True)):
             for number in range(count):
-                stages.append(block(width, channels, stride=2 if stage and number == 0 else 1))
+                how = {"shortcut": Padded} if padded else {}
+                stages.append(block(width, channels, stride=2 if stage and number == 0 else 1, **how))
                 width = channels * block.expansion
         self.blocks = nn.Sequential(*stages)
         self.fc = nn.Linear(width, classes)
@@ -108,6 +134,11 @@ def resnet20(classes: int = 10) -> ResNet:
     instead every residual sum joins two layers that a permutation can move.
     """
     return ResNet(3, (16, 32, 64), (3, 3, 3), classes)
+
+
+def resnet32(classes: int = 10) -> ResNet:
+    """Build ResNet-32 for 32 x 32 colour images as its authors have it, with padded shortcuts: 464,154 parameters."""
+    return ResNet(3, (16, 32, 64), (5, 5, 5), classes, padded=True)
 
 
 def small_resnet(classes: int = 10) -> ResNet:

@@ -4,6 +4,7 @@
     masks = pruners.unstructured(scores, sparsity=0.95)      # what may go
     pruners.attach(model, masks)                             # stays zero through any optimizer
     small = pruners.sparse(model)                            # holds and multiplies only what is left
+    print(pruners.verify(model))                             # what holds now, layer by layer
     pruners.save(model, path); pruners.load(path, fresh)     # weights and masks, as safetensors
 
 Any score goes with any pattern, and a schedule says when and how much; all three meet in one loop:
@@ -34,6 +35,7 @@ from lib.pruners.schedules import Gradual, Iterative, Once, RewardAware, Schedul
 from lib.pruners.scores import grasp, magnitude, random, shuffled, snip, snip_shuffled
 from lib.pruners.sparse import sparse
 from lib.pruners.transposable import eligible_both_ways, transposable
+from lib.pruners.verified import verify
 
 __all__ = [
     "PATTERNS",
@@ -81,4 +83,5 @@ __all__ = [
     "transposable",
     "two_four",
     "unstructured",
+    "verify",
 ]

@@ -5,7 +5,7 @@
 
 A masked weight NAME becomes two tensors. As a bitmap: `NAME:values`, those that are kept, row after row, and
 `NAME:bitmap`, a bit a place, the first in the highest bit. As 2:4: `NAME:values` [R, C/2] and `NAME:metadata` [R, C/8]
-of `kernels.two_four.compress`, of the weight as the left matrix of its product. Everything else stands under its own
+of `kernels.two_four.compress`, of a weight as the left matrix of its product. Everything else stands under its own
 name, so that any program which reads safetensors finds it. The file's metadata say which is which.
 """
 

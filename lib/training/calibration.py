@@ -38,8 +38,14 @@ EXACT = {torch.float32: 2**24, torch.float64: 2**53}  # every integer up to here
 
 def simulated(model: nn.Module, batches: Iterable[Inputs], method: str = "entropy", select: Select = None) -> nn.Module:
     """Simulate the model in int8, calibrated on batches of inputs: `observe`, `threshold`, `quantised` in one step."""
-    histograms = observe(model, batches, select)
-    return quantised(model, {name: threshold(histogram, method) for name, histogram in histograms.items()})
+    return quantised(model, ranges(model, batches, method, select))
+
+
+def ranges(
+    model: nn.Module, batches: Iterable[Inputs], method: str = "entropy", select: Select = None
+) -> dict[str, float]:
+    """Find the largest magnitude of each layer's input that is not clipped, {parameter name: amax}."""
+    return {name: threshold(histogram, method) for name, histogram in observe(model, batches, select).items()}
 
 
 def inputs(examples: Examples, count: int = 1024, batch: int = 256, seed: int = 0) -> Iterator[Tensor]:

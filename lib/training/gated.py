@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
@@ -21,12 +21,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from lib.base import BadInput, Count
-from lib.data.folder import Images
 from lib.pruners import gates
 from lib.training.checkpoints import Session
 from lib.training.examples import AUGMENTS, Examples
 from lib.training.precision import autocast, check
-from lib.training.supervised import accuracy, seed_of
+from lib.training.supervised import accuracy, hold_out, seed_of
 
 
 @dataclass(frozen=True)
@@ -249,21 +248,6 @@ class _Progress:
     def stage(self) -> int:
         """The stage of the next epoch, 0 when all are done."""
         return next((stage for stage, count in self.left.items() if count), 0)
-
-
-def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:
-    """Split the examples: without a random share of the training set, and with that share in place of the test set."""
-    if isinstance(examples.train_inputs, Images):
-        raise BadInput("a validation split of image files is not supported: load them as arrays")
-    count = len(examples.train_labels)
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed_of(seed, 0, 0, 3)))
-    order = order.to(examples.train_labels.device)
-    if not 0 < (number := round(share * count)) < count:
-        raise BadInput(f"validation={share} of {count} training examples leaves one part empty")
-    inputs, labels = examples.train_inputs, examples.train_labels
-    out, rest = order[:number], order[number:]
-    left = replace(examples, train_inputs=inputs[rest], train_labels=labels[rest])
-    return left, replace(left, test_inputs=inputs[out], test_labels=labels[out])
 
 
 def _check(model: nn.Module, rates: list[float], settings: GatedTraining, taus: Sequence[float]) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -21,6 +20,7 @@ from lib import pruners
 from lib.base import BadInput
 from lib.pruners.patterns import SCOPES
 from lib.training.agents import SCORING, SHUFFLING, TRAINING, Agent, Draws, Objective, Policy, Transitions, draw_batch
+from lib.training.callbacks import Callback
 from lib.training.checkpoints import Session
 from lib.training.graphs import Graphed
 from lib.training.supervised import seed_of
@@ -83,22 +83,6 @@ class Pruning:
         if self.scope not in SCOPES or not 0 <= self.floor < 1:
             known = ", ".join(SCOPES)
             raise BadInput(f"pruning: scope={self.scope!r}, floor={self.floor}: expected {known}, and a share below 1")
-
-
-class Callback(Protocol):
-    """Do something else to an agent after each update, such as pruning; its state is saved with the training."""
-
-    def step(self, step: int) -> None:
-        """Do what is due after this update."""
-
-    def identity(self) -> dict:
-        """Give what must be the same when a training goes on."""
-
-    def state_dict(self) -> dict:
-        """Give what must be saved."""
-
-    def load_state_dict(self, content: dict) -> None:
-        """Go on from that."""
 
 
 class Progress:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +15,8 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from lib.base import BadInput, Range
+from lib.data.folder import Images
+from lib.training.callbacks import Both, Callback
 from lib.training.checkpoints import Session
 from lib.training.examples import AUGMENTS, Examples
 from lib.training.precision import autocast, check
@@ -73,6 +75,8 @@ def train(
     save_seconds: float = 20.0,
     on_progress: Callable[[], None] = lambda: None,
     progress: bool = False,
+    callback: Callable[[torch.optim.Optimizer], Callback] | None = None,
+    report: Callable[[], Mapping[str, object]] = dict,
 ) -> list[dict]:
     """Train the model in place and say after each epoch how it does on the test data; it is left in evaluation mode.
 
@@ -88,14 +92,17 @@ def train(
         save_seconds: save no more often; the last epoch always is saved, and so is one at which `on_progress` raises.
         on_progress: called after each epoch; may raise to stop.
         progress: show a progress bar of epochs.
+        callback: makes, of the optimizer, what else happens after each update; its steps count from 1 over all epochs.
+        report: called after each epoch; what it gives goes into the row.
 
     Returns:
-        One row an epoch: epoch (from 1), loss (mean over the epoch's training examples), accuracy (test, percent).
+        One row an epoch: epoch (from 1), loss (mean over the epoch's training examples), accuracy (test, percent), and
+        what `report` gave.
     """
     examples.check(settings.augment)
     model.to(examples.mean.device)
-    if examples.images:  #: the layout in which convolutions run fastest
-        model.to(memory_format=torch.channels_last)
+    if examples.images:
+        _channels_last(model)
     optimizer = torch.optim.SGD(
         model.parameters(),
         settings.learning_rate,
@@ -104,16 +111,21 @@ def train(
         nesterov=settings.momentum > 0,
     )
     identity = {**asdict(settings), "seed": seed, "session": session}
-    keeper = Session(state, identity, model, optimizer, save_seconds)
+    hook, kept = None, optimizer
+    if callback is not None:
+        hook = callback(optimizer)
+        identity, kept = identity | hook.identity(), Both(optimizer, hook)
+    keeper = Session(state, identity, model, kept, save_seconds)
     rows = keeper.load()
     for _ in rows:
         on_progress()
     epochs = range(len(rows), settings.epochs)
     for epoch in tqdm(epochs, initial=len(rows), total=settings.epochs, disable=not progress):
-        loss = _epoch(model, optimizer, examples, settings, epoch, seed_of(seed, session, epoch))
+        loss = _epoch(model, optimizer, examples, settings, epoch, seed_of(seed, session, epoch), hook)
         if not math.isfinite(loss):
             raise FloatingPointError(f"the loss is {loss} in epoch {epoch + 1}: training diverged; lower the rate")
-        rows.append({"epoch": epoch + 1, "loss": loss, "accuracy": accuracy(model, examples, settings.precision)})
+        row = {"epoch": epoch + 1, "loss": loss, "accuracy": accuracy(model, examples, settings.precision)}
+        rows.append(row | dict(report()))
         keeper.save_when_due(rows, on_progress, last=epoch + 1 == settings.epochs)
     model.eval()
     return rows
@@ -129,8 +141,36 @@ def accuracy(model: nn.Module, examples: Examples, precision: str = "float32", b
     return 100 * right / len(examples.test_labels)
 
 
+def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:
+    """Split the examples: without a random share of the training set, and with that share in place of the test set."""
+    if isinstance(examples.train_inputs, Images):
+        raise BadInput("a validation split of image files is not supported: load them as arrays")
+    count = len(examples.train_labels)
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed_of(seed, 0, 0, 3)))
+    order = order.to(examples.train_labels.device)
+    if not 0 < (number := round(share * count)) < count:
+        raise BadInput(f"validation={share} of {count} training examples leaves one part empty")
+    inputs, labels = examples.train_inputs, examples.train_labels
+    out, rest = order[:number], order[number:]
+    left = replace(examples, train_inputs=inputs[rest], train_labels=labels[rest])
+    return left, replace(left, test_inputs=inputs[out], test_labels=labels[out])
+
+
+def _channels_last(model: nn.Module) -> None:
+    """Lay the weights of convolutions out as they run fastest; coefficients that make up a weight stay as they are."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.dim() == 4:
+            tensor.data = tensor.data.to(memory_format=torch.channels_last)
+
+
 def _epoch(
-    model: nn.Module, optimizer: torch.optim.SGD, examples: Examples, settings: Training, epoch: int, seed: int
+    model: nn.Module,
+    optimizer: torch.optim.SGD,
+    examples: Examples,
+    settings: Training,
+    epoch: int,
+    seed: int,
+    callback: Callback | None = None,
 ) -> float:
     """One pass over the training data; the mean loss."""
     model.train()
@@ -149,6 +189,8 @@ def _epoch(
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
+        if callback is not None:
+            callback.step(epoch * len(batches) + step + 1)
         total += loss.detach() * len(labels)
     return float(total) / len(order)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from lib.companion import compare
 from lib.companion.compare import SHOWN, Difference, against_commit, details, difference, main, summary
 
 OLD = pd.DataFrame({"name": ["a", "b"], "value": [1.0, 2.0], "count": [3, 4]})
@@ -51,7 +52,7 @@ def test_the_summary_has_at_most_ten_lines_and_names_changed_verdicts_by_their_s
     path, runs = tree / "results" / "quick" / "claims.csv", tree / "results" / "quick" / "runs" / "npn_moons.csv"
     quiet = summary("quick", against_commit("quick", tree), tree)
     assert quiet[1].endswith("verdicts are as committed, 0 are not")
-    assert "largest difference of a number from the committed one: 0" in quiet
+    assert quiet[2].startswith("largest difference 0: every number and word of ")
     table, rows = pd.read_csv(path), pd.read_csv(runs)
     was = table.verdict.copy()
     table["verdict"] = ["differs" if verdict == "reproduced" else verdict for verdict in was]
@@ -64,8 +65,28 @@ def test_the_summary_has_at_most_ten_lines_and_names_changed_verdicts_by_their_s
     assert lines[1] == f"{len(table) - len(changed)} verdicts are as committed, {len(changed)} are not"
     assert lines[2] == f"  {changed.says.iloc[0]}: reproduced -> differs"
     assert lines[2 + SHOWN] == f"  and {len(changed) - SHOWN} more"
-    assert (
-        "largest difference of a number from the committed one: 3 (accuracy, results/quick/runs/npn_moons.csv)" in lines
+    largest = "largest difference of a number from the committed one: 3 (accuracy, results/quick/runs/npn_moons.csv)"
+    assert lines[-2].startswith(f"{largest}; of ")  # the claims' words differ
+
+
+def test_what_is_wholly_as_committed_is_said_to_be_so_and_nothing_else_is(tmp_path: Path, monkeypatch):
+    table = pd.DataFrame({"id": ["a"], "says": ["x"], "verdict": ["reproduced"]})
+    path = tmp_path / "results" / "quick" / "claims.csv"
+    path.parent.mkdir(parents=True)
+    table.to_csv(path, index=False)
+    monkeypatch.setattr(compare, "committed", lambda name, root: table)
+
+    def ending(**tables: Difference) -> str:
+        named = {f"results/quick/runs/{name}.csv": found for name, found in tables.items()}
+        return summary("quick", named, tmp_path)[2]
+
+    same = Difference(0.0)
+    assert ending(a=same, b=same) == "largest difference 0: every number and word of 2 tables is as committed"
+    assert ending(a=same, b=Difference(0.5, "x")).endswith("committed one: 0.5 (x, results/quick/runs/b.csv)")
+    gone = Difference(float("inf"), shape="2 rows, committed 3")
+    assert ending(a=same, b=gone).endswith(": 0; of 2 tables 1 have other rows, columns or words")
+    assert ending(a=same, b=Difference(0.0, shape="words differ in column x")).endswith(
+        "; of 2 tables 1 have other rows, columns or words"
     )
 
 

@@ -102,6 +102,11 @@ def may_wake(awake, open_now):
     return (False, False) in pairs and (True, False) not in pairs
 
 
+def hardened(first, last, values):
+    gates = np.array(values)
+    return np.array(first)[gates > 0].tolist(), (np.array(last) * gates)[:, gates > 0].tolist()
+
+
 def arm_of_a_table(losses, pi, u):
     one = losses[u[0] > 1 - pi[0]][u[1] > 1 - pi[1]]
     other = losses[u[0] < pi[0]][u[1] < pi[1]]
@@ -175,20 +180,32 @@ SOLUTIONS = {
     "33.1": 100 * 3.45 / 5.98 * (2 * 32 + 2 * 2) / (4 * 32),
     "33.2": lambda errors: 100 * (errors["retrained"] - errors["dense_twice"]) / errors["dense_twice"],
     "40.1": 7 * 0.8 * 0.2 * -2,
-    "40.2": arm_of_a_table,
-    "40.3": 0.002,
+    "40.2": 0.002,
+    "40.3": arm_of_a_table,
+    "40.4": lambda losses, pi: round(
+        float(np.array([1 - pi[0], pi[0]]) @ np.array(losses) @ np.array([1 - pi[1], pi[1]])), 9
+    ),
+    "40.5": 10,
     "41.1": 50 * (64 + 2),
     "41.2": 47 * 6,
     "41.3": may_wake,
-    "42.1": lambda a, b, c, d: 25 * a + 25 * a * b + c * d + 100 * d,
-    "42.2": 250,
-    "42.3": 8.48,
+    "41.4": lambda losses, patience, tolerance: (
+        len(losses) > patience and bool(np.ptp(losses[-patience - 1 :]) <= tolerance)
+    ),
+    "41.5": 3.7,
+    "42.1": 250,
+    "42.2": 8.48,
+    "42.3": lambda a, b, c, d: 25 * a + 25 * a * b + c * d + 100 * d,
+    "42.4": hardened,
+    "42.5": 6120,
     "43.1": saved_alexnet_weights,
     "43.2": 10.24,
     "43.3": 0.504,
     "50.1": 16_384,
-    "50.2": circulant_block,
-    "50.3": 74.5,
+    "50.2": 74.5,
+    "50.3": circulant_block,
+    "50.4": lambda c, x: [sum(c[(i - j) % len(c)] * x[j] for j in range(len(x))) for i in range(len(c))],
+    "50.5": 81.3,
     "51.1": 49.9,  # 0.95 x 47.5 + 0.05 x 95
     "51.2": 40.0,
     "51.3": sparsities,
@@ -200,8 +217,10 @@ SOLUTIONS = {
     "52.4": lambda numbers, kept: [[numbers[(i - j) % 4] * kept[(i - j) % 4] for j in range(4)] for i in range(4)],
     "52.5": 60,
     "53.1": 80,
-    "53.2": lambda weights, gradients: abs(weights[0] * sum(gradients)),
-    "53.3": 28,
+    "53.2": 0.25,
+    "53.3": lambda weights, gradients: abs(weights[0] * sum(gradients)),
+    "53.4": lambda a, b: round(float(stats.spearmanr(a, b).statistic), 9),
+    "53.5": 28,
     "61.1": 0.85,
 }
 WRONG = {
@@ -233,24 +252,9 @@ WRONG = {
     "32.3": lambda student, teacher, pretrained: 3 * student + (teacher if pretrained else 3 * teacher),
     "33.1": 100 * 3.45 / 5.98 / 2,
     "33.2": lambda errors: 100 * (errors["retrained"] - errors["dense"]) / errors["dense"],
-    "40.1": 0.8 * 0.2 * -2,
-    "40.2": lambda losses, pi, u: [-x for x in arm_of_a_table(losses, pi, u)],
-    "40.3": 0.06,
-    "41.1": 64 * (50 + 2),
-    "41.2": 47 * 5,
-    "41.3": lambda awake, open_now: not all(open_now),
-    "42.1": lambda a, b, c, d: 25 * a + 25 * a * b + c * d + 10 * d,
-    "42.2": 0.5,
-    "42.3": 53,
     "43.1": lambda widths, layer: 9 * (3, *widths)[layer] if layer < 5 else (*widths, 10)[layer + 1],  # the price
     "43.2": 409.6,  # with ten classes and one lambda
     "43.3": 0.357,
-    "50.1": 4096,  # a number a block
-    "50.2": lambda c: [[c[(j - i) % len(c)] for j in range(len(c))] for i in range(len(c))],
-    "50.3": 80.2,
-    "53.1": 95,
-    "53.2": lambda weights, gradients: sum(abs(w * g) for w, g in zip(weights, gradients, strict=True)),
-    "53.3": 27,
     "61.1": 0.84,
 }
 

@@ -53,7 +53,7 @@ REFUSED = {
     ),
     "one number": (lambda: SparseLinear(WEIGHT)(torch.tensor(1.0)), r"activations \[..., 8\], these are \[\]"),
     "advice on nothing": (lambda: advise(nn.Linear(8, 8, device="meta"), 1), "on the meta device"),
-    "advice for half a batch": (lambda: advise(nn.Linear(8, 8), 2.5), "batch=2.5: expected a whole number, at least 1"),
+    "advice for half a batch": (lambda: advise(nn.Linear(8, 8), 2.5), "batch=2.5: at least one example is needed"),
     "advice for a tpu": (lambda: advise(nn.Linear(8, 8), 1, device="tpu"), "device='tpu': expected cpu, or cuda"),
     "no advice": (lambda: advise(nn.Linear(8, 8), 1, seconds=math.nan), "seconds=nan: expected a finite time"),
 }
@@ -78,9 +78,9 @@ def test_a_pattern_of_no_rows_has_nothing_against_it():
     assert two_four.has_pattern(torch.zeros(0, 8))
 
 
-def test_a_packed_zero_has_no_sign_and_every_other_number_is_exact():
+def test_every_packed_number_comes_back_with_its_sign():
     values = torch.zeros(1000)
     values[::100] = torch.tensor([-0.0, 1e-45, -1e-45, math.inf, -math.inf, 3.0, -3.0, 0.1, 2.0**-126, -0.0])
     found = packed.unpack(*packed.pack(values))
     assert torch.equal(found, values)
-    assert not found[values == 0].signbit().any()
+    assert torch.equal(found.signbit(), values.signbit())

@@ -17,7 +17,7 @@ def exchanged(model: nn.Module, images: Tensor, seeds: int = 3) -> tuple[list[in
 
     Returns the sizes of the spaces, and the reasons why other channels stay.
     """
-    ties = channels.read(model, (images,))
+    ties = channels.read(model, (images,), unused="*")
     spaces = ties.spaces()
     for seed in range(seeds):
         rng = random.Random(seed)
@@ -232,7 +232,7 @@ def test_a_tensor_that_is_no_part_of_the_model_keeps_its_channels_in_order(case:
     between, reason = ODD[case]
     torch.manual_seed(0)
     model, inputs = Odd(between), torch.randn(3, 6)
-    permuted, report = network.permute(model, inputs, only=["b.weight"], search=greedy)
+    permuted, report = network.permute(model, inputs, select=["b.weight"], search=greedy)
     row = report.set_index("layer").loc["b.weight"]
     assert torch.allclose(model(inputs), permuted(inputs), rtol=0, atol=1e-5)
     assert row.why.startswith(reason) if reason else row.why == ""
@@ -281,7 +281,7 @@ def test_random_programs_compute_the_same_after_any_exchange():
 
 def test_a_wrong_tie_is_noticed(monkeypatch: pytest.MonkeyPatch):
     """Without the tie of a residual sum, the two sides of it would be permuted apart."""
-    monkeypatch.setattr(channels._Channels, "tie", lambda self, first, second: None)
+    monkeypatch.setattr(channels.Channels, "tie", lambda self, first, second: None)
     with pytest.raises(RuntimeError, match=r"an output changed by .*channels is wrong"):
         exchanged(random_state(CASES["residual"][0]), torch.randn(2, 3, 6, 6))
 

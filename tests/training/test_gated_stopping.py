@@ -14,8 +14,8 @@ from lib.data import vision
 from lib.models.plain import moons_mlp
 from lib.pruners import gates
 from lib.training.examples import Examples
-from lib.training.gated import GatedTraining, hold_out, train
-from lib.training.supervised import accuracy
+from lib.training.gated import GatedTraining, train
+from lib.training.supervised import accuracy, hold_out
 
 SPARSIFY = GatedTraining(epochs=(2, 3, 2), lambdas=(0.1, 0.1), k=7.0, batch=16)
 EXPAND = replace(SPARSIFY, k=0.5, expand=True, validation=0.25, patience=1)

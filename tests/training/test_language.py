@@ -9,7 +9,8 @@ from torch import nn
 
 from lib.base import BadInput
 from lib.models.transformer import Decoder, LanguageModel
-from lib.training.language import Schedule, bits, fit, groups, learning_rate, share_right, windows
+from lib.training.language import bits, share_right, windows
+from lib.training.steps import Schedule, fit, groups, learning_rate
 
 SCHEDULE = Schedule(steps=6, every=2, batch=4, learning_rate=0.01)
 TEXT = torch.randint(10, (200,), generator=torch.Generator().manual_seed(0))

@@ -90,7 +90,7 @@ def judge(papers: list[Paper], scale: str, results: Path = base.RESULTS) -> tupl
         for claim in paper.claims:
             judged = found[claim.id]
             head = {"id": claim.id, "paper": paper.paper, "where": claim.where, "says": claim.says}
-            tail = {"note": claim.note, "runs": _checksum(claim, scale, results)}
+            tail = {"note": _note(claim), "runs": _checksum(claim, scale, results)}
             rows.append(head | {"printed": claim.printed} | _row(judged, claim) | tail)
             for cell in judged.cells:
                 about = {"verdict": cell.verdict, "reason": cell.reason}
@@ -150,7 +150,8 @@ def _judged(claim: Claim, paper: Paper, scale: str, results: Path) -> Judged:
     if runs.empty:
         return Judged(why=f"no run of {experiment} is finished at the {scale} scale")
     used = sorted(set(runs.data if "data" in runs else runs.env))  # whoever learns online has data from there
-    foreign, own = [name for name in used if name not in paper.data], claim.measure.get("data", paper.data)
+    known = claim.data or paper.data
+    foreign, own = [name for name in used if name not in known], claim.measure.get("data", known)
     if claim.kind == "number" and foreign:
         needed = " or ".join(own)
         return Judged(why=f"an absolute number needs {needed}, the {scale} scale has {', '.join(used)}")
@@ -272,6 +273,12 @@ def _margin(measured: Interval, criterion: Mapping[str, object]) -> float:
     if kind == "between":
         return min(measured.value - bound[0], bound[1] - measured.value)
     return measured.value - bound if kind in ("at_least", "above") else bound - measured.value
+
+
+def _note(claim: Claim) -> str:
+    """What a reader of the verdict must know, a change of its criterion included."""
+    why = claim.criterion.because if claim.criterion is not None else ""
+    return "; ".join(part for part in (claim.note, f"the criterion was changed: {why}" if why else "") if part)
 
 
 def _checksum(claim: Claim, scale: str, results: Path) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lib import base
 from lib.base import BadInput, Count, build, refuse_twice
+from lib.companion.claims.written import Criterion, refuse_changed
 from lib.companion.settings import read_yaml
 from lib.companion.statistics import check_criterion
 
@@ -35,6 +36,8 @@ class Claim:
             a small network beats a large one says little where small ones are better anyway.
         ceiling: the largest value that there can be; what has reached it with every seed decides nothing.
         caps: values at which the schedule stops a count; what stands at one with every seed decides nothing.
+        data: what the paper used for this claim, where it is not among what it used for the others; empty: it is.
+        criterion: when what decides the verdict was written (`lib.companion.claims.written`).
     """
 
     id: str
@@ -49,6 +52,8 @@ class Claim:
     presupposes: tuple[str, ...] = ()
     ceiling: float | None = None
     caps: tuple[float, ...] = ()
+    data: tuple[str, ...] = ()
+    criterion: Criterion | None = None
 
     def __post_init__(self):
         if self.kind not in KINDS:
@@ -121,12 +126,15 @@ class Paper:
     name: str = ""
 
 
-def read(folder: Path = base.PAPERS) -> list[Paper]:
+def read(folder: Path = base.PAPERS, changed: bool = False) -> list[Paper]:
     """Read all papers, by their number.
+
+    Args:
+        changed: whether criteria may be other than they were when they were written.
 
     Raises:
         BadInput: a file that is not as `Paper` says, two claims with one id, or one that presupposes none of its paper
-            or, in the end, itself.
+            or, in the end, itself, or one whose criterion is not the one that was written.
     """
     papers = []
     for path in sorted(folder.glob("*/claims.yaml")):
@@ -140,6 +148,8 @@ def read(folder: Path = base.PAPERS) -> list[Paper]:
         raise BadInput(f"claim {twice[0]} stands twice in {folder.name}/")
     for paper in papers:
         grounds_first(paper)
+        if not changed:
+            refuse_changed(vars(claim) for claim in paper.claims)
     return sorted(papers, key=lambda paper: paper.paper)
 
 

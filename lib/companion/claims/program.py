@@ -11,10 +11,10 @@ from pathlib import Path
 
 from lib import base
 from lib.base import BadInput, writable
-from lib.companion.claims import papers, readme
+from lib.companion.claims import papers, readme, written
 from lib.companion.claims.judge import judge
 from lib.companion.claims.scorecard import scorecard
-from lib.companion.results import write_csv
+from lib.companion.results import write_csv, write_text
 from lib.companion.settings import SCALES
 
 
@@ -24,11 +24,15 @@ def main(words: list[str] | None = None) -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--scale", help=f"write only the verdicts of this scale: {', '.join(SCALES)}")
     what.add_argument("--check", action="store_true", help="fail when README.md or claims.md lags behind")
+    what.add_argument("--written", action="store_true", help="write when new and changed criteria were written")
+    parser.add_argument("--because", default="", metavar="WHY", help="with --written: why criteria were changed")
     parser.add_argument("--results", type=Path, default=base.RESULTS, help="where results are (default: results/)")
     asked = parser.parse_args(words)
     try:
         if asked.check:
             readme.check(results=asked.results)
+        elif asked.written:
+            write_criteria(asked.because)
         elif asked.scale:
             write_scale(known(asked.scale), asked.results)
         else:
@@ -47,6 +51,21 @@ def write_all(results: Path = base.RESULTS, page: Path = base.README, template: 
         write_scale(scale, results)
     write_csv(scorecard(papers.read(), results), results / "claims.csv")
     readme.write(page, results, template)
+
+
+def write_criteria(because: str = "", folder: Path = base.PAPERS) -> None:
+    """Write beside each new or changed criterion when it was written, and print which these are."""
+    there = papers.read(folder, changed=True)
+    texts = {paper.name: (folder / paper.name / "claims.yaml").read_text() for paper in there}
+    at, new = written.commit(), []
+    for paper in there:
+        claims = [vars(claim) for claim in paper.claims]
+        texts[paper.name], ids = written.write(claims, texts[paper.name], at, because)
+        new += ids
+    for name, text in texts.items():  # when all of them could be written
+        if text != (path := folder / name / "claims.yaml").read_text():
+            write_text(text, path)
+    print(f"{len(new)} criteria written at {at}" + (": " if new else "") + ", ".join(new))
 
 
 def write_scale(scale: str, results: Path) -> None:

@@ -6,7 +6,6 @@ import functools
 import hashlib
 import importlib
 import json
-import os
 import threading
 import time
 import traceback
@@ -21,12 +20,9 @@ from tqdm import tqdm
 
 from lib import base
 from lib.base import BadInput, build
-from lib.companion import settings
+from lib.companion import portable, settings
 from lib.companion.sweep import imports
 from lib.companion.sweep.context import Context, Stopped
-
-# At the quick scale: the same instructions on every x86-64 processor with AVX2, for sweeps and notebooks alike.
-PORTABLE = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
 
 NEEDED = {  # of an experiment's module
     "Settings": "a dataclass of what params.yaml sets",
@@ -232,7 +228,7 @@ def run_one(
         outcome = {"status": "finished", "rows": [], "traceback": ""}
         try:
             context.check()
-            prepare(environment)
+            portable.prepare(environment)
             if source_hash is not None and source_hash != imported_hash(experiment):
                 raise BadInput("the sources have changed, or this worker has other ones: start it anew from the same")
             module = load(experiment)
@@ -243,14 +239,3 @@ def run_one(
         except Exception:  # reported in full by the sweep; the other configurations go on
             outcome |= {"status": "failed", "traceback": traceback.format_exc()}
         return outcome | {"seconds": time.monotonic() - started}
-
-
-def prepare(environment: Mapping[str, str]) -> None:
-    """Set how this process computes. Torch reads its variables before its first product and never again."""
-    os.environ.update(environment)
-    import torch
-
-    torch.set_num_threads(1)
-    capability = torch.backends.cpu.get_cpu_capability()
-    if environment.get("ATEN_CPU_CAPABILITY") == "avx2" and capability == "AVX512":
-        raise BadInput("this process has computed with AVX-512 before; these results need AVX2: start it anew")

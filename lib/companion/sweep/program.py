@@ -29,10 +29,11 @@ from tqdm import tqdm
 
 from lib import base
 from lib.base import BadInput
+from lib.companion import portable
 from lib.companion.results import write_csv, write_text
 from lib.companion.sweep import provenance
 from lib.companion.sweep.context import Context
-from lib.companion.sweep.grid import PORTABLE, Grid, grid, names, run_one
+from lib.companion.sweep.grid import Grid, grid, names, run_one
 from lib.companion.sweep.progress import Bar
 from lib.companion.sweep.store import Store
 
@@ -185,7 +186,7 @@ def run_missing(
     how = {
         "experiment": work.name,
         "source_hash": work.source_hash,
-        "environment": PORTABLE if work.scale == "quick" else {},
+        "environment": portable.SETTINGS if work.scale == "quick" else {},
         "device": (device, work.scale),
         "folder": os.path.relpath(store.folder, base.ROOT),
         "deadline": deadline,

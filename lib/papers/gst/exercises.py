@@ -15,6 +15,20 @@ def _circulant_block(c: list[float]) -> list[list[float]]:
     return expand(torch.tensor([[c]]), circulant(len(c)), (len(c), len(c))).tolist()
 
 
+def _circulant_product(c: list[float], x: list[float]) -> list[float]:
+    return (torch.tensor(_circulant_block(c)) @ torch.tensor(x)).tolist()
+
+
+def _transposed_product(c: list[float], x: list[float]) -> list[float]:
+    """Multiplies with the transposed block: a typical mistake."""
+    return (torch.tensor(_circulant_block(c)).T @ torch.tensor(x)).tolist()
+
+
+def _unwrapped_product(c: list[float], x: list[float]) -> list[float]:
+    """Does not wrap the diagonals around: a typical mistake."""
+    return (torch.tensor(_circulant_block(c)).tril() @ torch.tensor(x)).tolist()
+
+
 def _sparsities(rewards: list[float]) -> list[int]:
     schedule = pruners.RewardAware(increase=0.05, every=1)
     return [round(100 * schedule.target(chance, reward)) for chance, reward in enumerate(rewards, start=1)]
@@ -83,6 +97,15 @@ def _shared_score(weights: list[float], gradients: list[float]) -> float:
     return abs(sum(weight * gradient for weight, gradient in zip(weights, gradients, strict=True)))
 
 
+def _plain_correlation(a: list[float], b: list[float]) -> float:
+    """Correlates values instead of ranks: a typical mistake."""
+    return round(float(np.corrcoef(a, b)[0, 1]), 9)
+
+
+def _rank_correlation(a: list[float], b: list[float]) -> float:
+    return _plain_correlation(np.argsort(np.argsort(a)).tolist(), np.argsort(np.argsort(b)).tolist())
+
+
 def _prunings_until(shift: float, final: float, times: int) -> int:
     ramp = pruners.Gradual(final, every=1, times=times)
     return next(step for step in range(times + 1) if ramp.target(step) >= shift)
@@ -92,16 +115,70 @@ EXERCISES: dict[str, Checker] = {
     "50.1": number(
         256 * 256 / 4,
         "Each block of B x B weights holds B numbers: how many times fewer is that?",
+        wrong={
+            65536: "that is how many weights there are.",
+            4096: "that is a number a block; a block of 4 holds four.",
+            1024: "64 x 64 blocks are 4,096; each holds four numbers.",
+        },
+        second="65,536 / 4.",
+        learned="In 16 bits these are 32 kB instead of 128.",
     ),
-    "50.2": function(
-        _circulant_block,
-        [([1.0, 2.0, 3.0, 4.0],), ([5.0, -1.0],), ([7.0],), ([0.0, 1.0, 0.0, 2.0, 4.0, 3.0],)],
-        "The weight in row i and column j is c[(i - j) % B]; the first column is c itself.",
-    ),
-    "50.3": number(
+    "50.2": number(
         100 * ratio(0.5, 4, share=0.917),
         "An eighth of the numbers is left, and a sixteenth is charged for the bitmap; then times the share.",
         tolerance=0.06,
+        wrong={
+            80.2: "that is equation 2; equation 3 charges a bitmap.",
+            81.3: "only 91.7 % of the network are compressed.",
+            78.8: "that charges a bit for each coefficient; equation 3 charges one for each weight.",
+        },
+        second="0.917 x (1 - 0.125 - 0.0625).",
+        learned="The bitmap takes half as much as all the numbers that are left.",
+    ),
+    "50.3": function(
+        _circulant_block,
+        [([1.0, 2.0, 3.0, 4.0],), ([5.0, -1.0],), ([7.0],), ([0.0, 1.0, 0.0, 2.0, 4.0, 3.0],)],
+        "The weight in row i and column j is c[(i - j) % B]; the first column is c itself.",
+        wrong=[
+            (
+                lambda c: [[c[(j - i) % len(c)] for j in range(len(c))] for i in range(len(c))],
+                "that is the transposed block: c has to be the first column, not the first row.",
+            ),
+            (
+                lambda c: [[c[(i + j) % len(c)] for j in range(len(c))] for i in range(len(c))],
+                "its diagonals run the other way; it is i - j, not i + j.",
+            ),
+            (lambda c: [list(c) for _ in c], "each row is shifted by one place against the row before."),
+        ],
+        second="[[c[(i - j) % len(c)] for j in range(len(c))] for i in range(len(c))]",
+        learned="Every row is the one before it, moved by one place and wrapped around.",
+    ),
+    "50.4": function(
+        _circulant_product,
+        [([1.0, 2.0, 3.0, 4.0], [1.0, 0.0, 0.0, 0.0]), ([1.0, 2.0, 0.0], [3.0, -1.0, 2.0]), ([5.0], [2.0])],
+        "y[i] is the sum over j of c[(i - j) % B] x[j].",
+        wrong=[
+            (_transposed_product, "that is the product with the transposed block: (i - j), not (j - i)."),
+            (
+                lambda c, x: [a * b for a, b in zip(c, x, strict=True)],
+                "that multiplies place by place; do so after a transform.",
+            ),
+            (_unwrapped_product, "the diagonals wrap around: take the index modulo B."),
+        ],
+        second="[sum(c[(i - j) % len(c)] * x[j] for j in range(len(x))) for i in range(len(c))]",
+        learned="This is a circular convolution, which is why a Fourier transform turns it into single products.",
+    ),
+    "50.5": number(
+        81.3,
+        "weight = torch.rand(64, 64); near = expand(project(weight, table), table, (64, 64)); compare sums of squares.",
+        tolerance=2.0,
+        wrong={
+            25: "that holds for weights with a mean of 0; positive ones have a mean, which every projection keeps.",
+            100: "a projection keeps all only of what is circulant already.",
+            75: "the mean keeps 3/4 of the energy of such weights; a quarter of the rest is kept on top.",
+        },
+        second="A mean of 1/2 has 3/4 of the mean square 1/3; of the rest a projection keeps a quarter.",
+        learned="A projection is a mean over each diagonal: what weights have in common survives it.",
     ),
     "51.1": number(
         _steady_sparsity(),
@@ -241,15 +318,72 @@ EXERCISES: dict[str, Checker] = {
     "53.1": number(
         80,
         "Blocks of 4 hold a quarter as many numbers as weights; a twentieth shall be left.",
+        wrong={
+            95: "that is for single weights; blocks of 4 hold only a quarter as many numbers.",
+            20: "that is the share of the blocks' numbers that stays.",
+            75: "that is what the blocks save by themselves.",
+        },
+        second="0.05 / 0.25 of the numbers stay.",
+        learned="The same count is a mild pruning of blocks and a strong one of single weights.",
     ),
-    "53.2": function(
+    "53.2": number(
+        _shared_score([0.5] * 4, [1.0, -1.0, 2.0, -1.5]),
+        "Add weight times gradient with signs; the absolute value comes last.",
+        wrong={
+            2.75: "that adds absolute values; one weight may pull the loss up and another down.",
+            0.0625: "that is the mean over the weights; removing the number removes all four.",
+            0.5: "that is the magnitude.",
+        },
+        second="0.5 x (1 - 1 + 2 - 1.5).",
+        learned="Of summed scores of 2.75 only 0.25 is left: the others cancel.",
+    ),
+    "53.3": function(
         _shared_score,
         [([0.5, 0.5], [1.0, -1.0]), ([0.5, 0.5], [2.0, 1.0]), ([-2.0] * 4, [1.0, 0.5, 0.0, 0.25]), ([1.0], [-3.0])],
         "The loss changes by the sum of all contributions; the absolute value comes last.",
+        wrong=[
+            (
+                lambda weights, gradients: sum(abs(w * g) for w, g in zip(weights, gradients, strict=True)),
+                "contributions of different signs cancel: sum first.",
+            ),
+            (
+                lambda weights, gradients: sum(w * g for w, g in zip(weights, gradients, strict=True)),
+                "the score is how much the loss changes, up or down: take the absolute value.",
+            ),
+            (
+                lambda weights, gradients: abs(weights[0] * sum(gradients)) / len(weights),
+                "that is the mean over the weights; removing the number removes all of them.",
+            ),
+        ],
+        second="abs(sum(w * g for w, g in zip(weights, gradients)))",
+        learned="A backward pass gives that sum for free: it is the gradient by the shared number.",
     ),
-    "53.3": number(
+    "53.4": function(
+        _rank_correlation,
+        [
+            ([1.0, 2.0, 3.0], [10.0, 20.0, 15.0]),
+            ([3.0, 1.0, 2.0], [30.0, 1.0, 2.0]),
+            ([1.0, 5.0, 2.0, 9.0], [9.0, 2.0, 5.0, 1.0]),
+        ],
+        "Replace each number by its rank (how many are smaller), then correlate the ranks.",
+        wrong=[
+            (_plain_correlation, "that correlates the numbers; take their ranks first."),
+            (lambda a, b: round(1 - _rank_correlation(a, b), 9), "that is one minus it."),
+            (lambda a, b: -_rank_correlation(a, b), "one of your lists is ranked from the largest down."),
+        ],
+        second="np.argsort(np.argsort(a)) are the ranks; np.corrcoef correlates.",
+        learned="Pruning needs only the order of scores, so the order is what a score is judged by.",
+    ),
+    "53.5": number(
         _prunings_until(0.5, 0.8, 100),
         "0.8 (1 - (1 - n / 100)^3) has to reach 0.5: solve for n and take the next whole number.",
+        wrong={
+            63: "that is a straight ramp; this one is cubic.",
+            27: "after 27 prunings the ramp is at 0.489; one more is needed.",
+            50: "the ramp is fast at first; it passes 0.5 before the middle.",
+        },
+        second="1 - 0.5 / 0.8 = 0.375; its cube root is 0.721.",
+        learned="The ramp passes the shift in its second quarter, so released blocks save for a short time only.",
     ),
 }
 

@@ -21,6 +21,38 @@ def _arm(losses: list[list[float]], pi: list[float], u: list[float]) -> list[flo
     return ((losses[first][second] - losses[one][other]) * (drawn - 0.5)).tolist()
 
 
+def _ar(losses: list[list[float]], pi: list[float], u: list[float]) -> list[float]:
+    """Estimates with one loss: a typical confusion."""
+    return [losses[u[0] < pi[0]][u[1] < pi[1]] * (1 - 2 * one) for one in u]
+
+
+def _expected(losses: list[list[float]], pi: list[float]) -> float:
+    chances = [(1 - one, one) for one in pi]
+    return round(sum(losses[a][b] * chances[0][a] * chances[1][b] for a in (0, 1) for b in (0, 1)), 9)
+
+
+def _not_improving(losses: list[float], patience: int, tolerance: float) -> bool:
+    """Is true of a rising loss, too: the reading that this project had at first."""
+    return len(losses) > patience and min(losses[-patience:]) > losses[-patience - 1] - tolerance
+
+
+def _hardened(first: list[list], last: list[list], values: list[float]) -> tuple[list[list], list[list]]:
+    kept = [number for number, value in enumerate(values) if value]
+    return [first[number] for number in kept], [[row[number] * values[number] for number in kept] for row in last]
+
+
+def _hardened_without_values(first: list[list], last: list[list], values: list[float]) -> tuple[list, list]:
+    """Drops the values of open gates: a typical mistake."""
+    return _hardened(first, last, [float(value > 0) for value in values])
+
+
+def _hardened_first(first: list[list], last: list[list], values: list[float]) -> tuple[list, list]:
+    """Writes the values into the first matrix: a typical confusion."""
+    smaller, reading = _hardened_without_values(first, last, values)
+    open_values = [value for value in values if value]
+    return [[weight * value for weight in row] for row, value in zip(smaller, open_values, strict=True)], reading
+
+
 def _may_wake(awake: list[bool], open_now: list[bool]) -> bool:
     phi = torch.where(torch.tensor(open_now), 1.0, -1.0)
     units = gates.Gates(phi, torch.tensor(awake), "sigmoid", 1.0, 0.5, 1)
@@ -37,8 +69,27 @@ EXERCISES: dict[str, Checker] = {
     "40.1": number(
         _gate_slope(7.0, 0.8) * (1 - 3),
         "The loss of open minus closed, times the slope of the sigmoid; the slope by phi has the factor k.",
+        wrong={
+            -0.32: "the slope by phi has the factor k.",
+            2.24: "open minus closed is 1 - 3; opening lowers the loss.",
+            -2.0: "that is the difference of the losses; times the slope of g.",
+        },
+        second="7 x 0.8 x 0.2 x (1 - 3).",
+        learned="A steeper gate has a steeper gradient: that is the factor that the paper's equation leaves out.",
     ),
-    "40.2": function(
+    "40.2": number(
+        0.06 / 30,
+        "Its price is 30 lambda; when is that more than what it gains?",
+        tolerance=1e-5,
+        wrong={
+            0.06: "the price is counted for each of its 30 weights.",
+            1.8: "30 lambda has to exceed 0.06: divide.",
+            500: "that is the other way around.",
+        },
+        second="0.06 / 30.",
+        learned="The same price closes wide layers first, for their gates stand in front of more weights.",
+    ),
+    "40.3": function(
         _arm,
         [
             ([[3.0, 1.0], [2.0, 5.0]], [0.75, 0.25], [0.5, 0.125]),
@@ -46,12 +97,66 @@ EXERCISES: dict[str, Checker] = {
             ([[0.0, 1.0], [4.0, 2.0]], [0.5, 0.5], [0.25, 0.75]),
         ],
         "First loss: gates open where u > 1 - pi; second: where u < pi; their difference times u - 1/2, gate by gate.",
+        wrong=[
+            (
+                lambda losses, pi, u: [-x for x in _arm(losses, pi, u)],
+                "the sign: the loss with u > 1 - pi comes first.",
+            ),
+            (_ar, "that is AR: one loss times 1 - 2u. ARM takes the difference of two."),
+            (lambda losses, pi, u: [2 * x for x in _arm(losses, pi, u)], "the factor is u - 1/2, not 2u - 1."),
+        ],
+        second="one = losses[u[0] > 1 - pi[0]][u[1] > 1 - pi[1]]; True counts as 1.",
+        learned="The same two losses serve all gates: a thousand gates cost two forward passes.",
     ),
-    "40.3": number(0.06 / 30, "Its price is 30 lambda; when is that more than what it gains?", tolerance=1e-5),
-    "41.1": number(measures.weights("moons_mlp", "64-50"), "The equation at the top: l1 (l0 + 2)."),
+    "40.4": function(
+        _expected,
+        [
+            ([[3.0, 1.0], [2.0, 5.0]], [0.75, 0.25]),
+            ([[0.0, 1.0], [4.0, 2.0]], [0.5, 0.5]),
+            ([[1.0, 2.0], [3.0, 4.0]], [1.0, 0.0]),
+        ],
+        "Four settings: each loss times the probability of both gates being so.",
+        wrong=[
+            (lambda losses, pi: round(sum(map(sum, losses)) / 4, 9), "that is the mean for gates at one half."),
+            (lambda losses, pi: _expected(losses, [1 - p for p in pi]), "pi is the probability of being open, 1."),
+            (lambda losses, pi: losses[round(pi[0])][round(pi[1])], "that is the loss of the likelier setting."),
+        ],
+        second="losses[1][0] has the probability pi[0] * (1 - pi[1]), and so on.",
+        learned="With n gates these are 2^n terms, which is why one samples.",
+    ),
+    "40.5": number(
+        10.0,
+        "They agree where both are true or both false; compare them draw by draw.",
+        tolerance=0.3,
+        wrong={
+            90: "that is how often they agree.",
+            5: "they differ for u near 0 and for u near 1: both ends count.",
+            9.5: "that is for independent draws; here both settings come from one u.",
+        },
+        second="u < 0.05 and u > 0.95: in the first case only u < pi holds, in the second only u > 1 - pi.",
+        learned="A gate that is nearly decided hardly ever learns: a share of 2 min(pi, 1 - pi) of the draws.",
+    ),
+    "41.1": number(
+        measures.weights("moons_mlp", "64-50"),
+        "The equation at the top: l1 (l0 + 2).",
+        wrong={
+            3328: "that takes 64 neurons and 50 features; the formula has the neurons outside.",
+            3200: "the two outputs read the neurons, too: two weights more for each.",
+            5200: "64 features are open, not 100 and 2.",
+        },
+        second="50 x (64 + 2).",
+        learned="The paper's 3,300 weights fit this pair, but also 33 x (98 + 2) and several others.",
+    ),
     "41.2": number(
         (50 - 3) * next(n for n in range(1, 99) if gates.plateaus([1.0] * n, 5, 0.0)),
         "How many neurons have to be woken, and how many epochs does each cost when nothing improves?",
+        wrong={
+            235: "each comparison needs one loss more than the patience: six.",
+            300: "three neurons are open at the start.",
+            47: "that is how many are woken; each takes several epochs.",
+        },
+        second="47 neurons, six epochs each.",
+        learned="So patience and schedule bound the size of an expansion, whatever the data ask for.",
     ),
     "41.3": function(
         _may_wake,
@@ -60,19 +165,123 @@ EXERCISES: dict[str, Checker] = {
             ([True, True, False], [True, False, False]),
             ([True, True], [True, True]),
             ([False, False, True], [True, False, True]),
+            ([True, True, True], [True, False, True]),
         ],
         "It needs one that sleeps (never open, closed now), and none to spare (once open, closed now).",
+        wrong=[
+            (
+                lambda awake, open_now: not all(open_now),
+                "a neuron that has closed again is one to spare, not one that sleeps.",
+            ),
+            (lambda awake, open_now: not all(awake), "you do not ask whether one has closed again."),
+            (lambda awake, open_now: all(open_now), "if all are open none sleeps, so there is none to wake."),
+        ],
+        second="pairs = list(zip(awake, open_now)): (False, False) has to be among them, (True, False) must not.",
+        learned="A layer that already wastes a neuron needs no other: that is what makes growth stop by itself.",
     ),
-    "42.1": function(
-        lambda a, b, c, d: measures.weights("lenet5", f"{a}-{b}-{c}-{d}") + 90 * d,
-        [(20, 50, 800, 500), (7, 9, 109, 30), (1, 1, 1, 1)],
-        "Take the formula at the top and change what the last layer counts.",
+    "41.4": function(
+        gates.plateaus,
+        [
+            ([0.9, 0.7, 0.6, 0.62, 0.61], 2, 0.05),
+            ([0.6, 0.6], 2, 0.1),
+            ([0.5, 0.52, 0.54, 0.56], 3, 0.05),
+            ([1.0, 1.2, 1.21, 1.2], 2, 0.02),
+        ],
+        "Take losses[-patience - 1:]; there have to be so many, and largest less smallest within the tolerance.",
+        wrong=[
+            (_not_improving, "that is true of a rising loss as well; at rest means that it moves neither way."),
+            (
+                lambda losses, patience, tolerance: gates.plateaus(losses, patience - 1, tolerance),
+                "patience + 1 losses, not patience.",
+            ),
+            (
+                lambda losses, patience, tolerance: abs(losses[-1] - losses[-patience - 1 :][0]) <= tolerance,
+                "there have to be patience + 1 losses, and those between count, too.",
+            ),
+        ],
+        second="recent = losses[-patience - 1:]; len(losses) > patience and max(recent) - min(recent) <= tolerance",
+        learned="Read as 'no longer improving', the same word lets a network grow while its loss rises.",
     ),
-    "42.2": number(0.5 * 20 * 5 * 5, "How many weights does the gate switch? Each costs the second lambda."),
-    "42.3": number(
+    "41.5": number(
+        100 / 27,
+        "Draw three uniform numbers each time and ask whether all are below 1/3.",
+        tolerance=0.3,
+        wrong={
+            33.3: "that is one seed; all three have to.",
+            100: "a third three times is no certainty: multiply.",
+            11.1: "that is two seeds.",
+        },
+        second="(rng.random((100_000, 3)) < 1 / 3).all(axis=1).mean()",
+        learned="And whoever tries many settings and shows the best one will meet such a triple.",
+    ),
+    "42.1": number(
+        0.5 * 20 * 5 * 5,
+        "How many weights does the gate switch? Each costs the second lambda.",
+        wrong={
+            12.5: "it has a kernel for each of 20 inputs.",
+            0.5: "that is the price of one weight; the gate switches many.",
+            5000: "the second lambda is 0.5, not 10.",
+        },
+        second="20 x 25 weights at 0.5 each.",
+        learned="A channel of the first convolution costs as much: 25 weights at 10 each.",
+    ),
+    "42.2": number(
         53 * 8 / 50,
         "A position is live when its channel is open: which share of all positions belongs to open channels?",
         tolerance=0.05,
+        wrong={
+            53: "those of closed channels are always zero.",
+            3.3: "each channel has 16 positions; the share of open channels is 8 of 50.",
+            21.2: "20 channels are the first convolution's; positions belong to the second, which has 50.",
+        },
+        second="8 of 50 channels are open, so 8/50 of 53.",
+        learned="A real network keeps far more of them live: gates of positions and channels agree.",
+    ),
+    "42.3": function(
+        lambda a, b, c, d: measures.weights("lenet5", f"{a}-{b}-{c}-{d}") + 90 * d,
+        [(20, 50, 800, 500), (7, 9, 109, 30), (1, 1, 1, 1)],
+        "Take the formula at the top and change what the last layer counts.",
+        wrong=[
+            (lambda a, b, c, d: measures.weights("lenet5", f"{a}-{b}-{c}-{d}"), "that is for ten classes."),
+            (
+                lambda a, b, c, d: measures.weights("lenet5", f"{a}-{b}-{c}-{d}") + 100 * d,
+                "the ten weights a neuron of the old last layer go away.",
+            ),
+            (
+                lambda a, b, c, d: 10 * measures.weights("lenet5", f"{a}-{b}-{c}-{d}"),
+                "only the last layer has a row for each class.",
+            ),
+        ],
+        second="25 a + 25 a b + c d + 100 d.",
+        learned="With a thousand classes the last layer would outweigh all the others of such a small network.",
+    ),
+    "42.4": function(
+        _hardened,
+        [
+            ([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], [[1.0, 1.0, 2.0]], [0.5, 0.0, 1.0]),
+            ([[1.0], [2.0]], [[3.0, 4.0], [5.0, 6.0]], [0.0, 0.75]),
+            ([[1.0]], [[2.0]], [1.0]),
+        ],
+        "Leave out rows of `first` and columns of `last` whose value is 0; multiply the columns by their values.",
+        wrong=[
+            (_hardened_without_values, "open gates have a value, too: write it into the last matrix."),
+            (_hardened_first, "the values belong into the last matrix, by the task."),
+            (lambda first, last, values: (first, last), "nothing has been cut out."),
+        ],
+        second="kept = [i for i, v in enumerate(values) if v] names the rows and the columns that stay.",
+        learned="With a ReLU between the two it would work as well, because the values are not negative.",
+    ),
+    "42.5": number(
+        6000,
+        "Change lambdas alone, and read the last row's `parameters_live`.",
+        tolerance=1300,
+        wrong={
+            3186: "that is with the prices as they were.",
+            9558: "that would be three times as many; the size is not in proportion to the price.",
+            62000: "that is the whole network; gates still close.",
+        },
+        second="Three seeds end with 5,582 to 6,345 live weights.",
+        learned="A third of the price leaves about twice as many weights: lambda sets the size.",
     ),
     "43.1": function(
         _saved,

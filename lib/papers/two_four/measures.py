@@ -172,21 +172,59 @@ def points(runs: pd.DataFrame, variant: str, against: str, labels: str | None = 
         runs: of `two_four_language`.
         labels: "fewest" or "all"; None: each number of labels is a cell of its own, "data/network/100 labels".
     """
-    if labels not in (None, "fewest", "all"):
-        raise BadInput(f"labels={labels!r}: known are fewest, all, or none for each number of labels")
+    return _by_amount(runs, variant, against, "accuracy", "labels", labels, "draw")
+
+
+def precision(runs: pd.DataFrame, variant: str, against: str, canvases: str | None = None) -> Values:
+    """Compare two variants of phase 2 of detection: average precision minus that of `against`, seed by seed.
+
+    Args:
+        runs: of `two_four_detection`.
+        canvases: "fewest" or "all"; None: each number of canvases is a cell of its own.
+    """
+    return _by_amount(runs, variant, against, "precision", "canvases", canvases)
+
+
+def _by_amount(
+    runs: pd.DataFrame, variant: str, against: str, column: str, amount: str, which: str | None, *averaged: str
+) -> Values:
+    """Subtract what `against` reaches at the end of phase 2, for the fewest or all examples or each number of them."""
+    if which not in (None, "fewest", "all"):
+        raise BadInput(f"{amount}={which!r}: known are fewest, all, or none for each number of {amount}")
     pairs.refuse_absent(runs, "variant", variant, against)
-    index = ["data", "network", "labels", "seed"]
-    ends = pairs.last(runs[runs.phase == 2], [*index, "variant", "draw"])
-    means = ends.groupby([*index, "variant"]).accuracy.mean().unstack("variant")
+    index = ["data", "network", amount, "seed"]
+    ends = pairs.last(runs[runs.phase == 2], [*index, "variant", *averaged])
+    means = ends.groupby([*index, "variant"])[column].mean().unstack("variant")
     found = (means[variant] - means[against]).dropna().reset_index(name="points")
-    if labels is None:
-        found["labels"] = [f"{count} labels" for count in found.labels]
+    if which is None:
+        found[amount] = [f"{count} {amount}" for count in found[amount]]
         return by_cell(found.set_index(index).points)
-    chosen = found.groupby(["data", "network"]).labels.transform("min" if labels == "fewest" else "max")
-    return by_cell(found[found.labels == chosen].set_index(["data", "network", "seed"]).points)
+    chosen = found.groupby(["data", "network"])[amount].transform("min" if which == "fewest" else "max")
+    return by_cell(found[found[amount] == chosen].set_index(["data", "network", "seed"]).points)
 
 
 def fewer_labels(runs: pd.DataFrame, variant: str, against: str) -> Values:
     """Subtract `points` with all labels from those with the fewest: below 0 where few labels cost the variant more."""
     few, everything = (points(runs, variant, against, labels) for labels in ("fewest", "all"))
     return {cell: {seed: few[cell][seed] - value for seed, value in of.items()} for cell, of in everything.items()}
+
+
+def fewer_canvases(runs: pd.DataFrame, variant: str, against: str) -> Values:
+    """Subtract `precision` with all canvases from that with the fewest: below 0 where few cost the variant more."""
+    few, everything = (precision(runs, variant, against, canvases) for canvases in ("fewest", "all"))
+    return {cell: {seed: few[cell][seed] - value for seed, value in of.items()} for cell, of in everything.items()}
+
+
+def farther(runs: pd.DataFrame, variant: str, against: str) -> Values:
+    """Measure by how many percent a generator's images are farther from real ones than another's, seed by seed.
+
+    The distance is the mean over seeds of noise of the Fréchet distance after the last epoch.
+
+    Args:
+        runs: of `two_four_gan`.
+    """
+    pairs.refuse_absent(runs, "variant", variant, against)
+    index = ["data", "network", "seed"]
+    ends = pairs.last(runs, [*index, "variant", "noise"])
+    means = ends.groupby([*index, "variant"]).frechet.mean().unstack("variant")
+    return by_cell((100 * (means[variant] / means[against] - 1)).dropna())

@@ -18,10 +18,9 @@ one rule covers siblings, groups, concatenations and splits.
 
 from __future__ import annotations
 
-import copy
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
@@ -29,164 +28,92 @@ from torch import Tensor, fx, nn
 from torch.fx.node import map_aggregate
 
 from lib.base import BadInput
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-MOVES = _words(
-    """cat concat concatenate stack chunk split tensor_split unbind getitem narrow select reshape view flatten unflatten
-    transpose permute movedim swapaxes squeeze unsqueeze expand repeat flip roll contiguous clone detach
-    channel_shuffle pixel_shuffle pixel_unshuffle Flatten Unflatten ChannelShuffle PixelShuffle"""
+from lib.pruners import kinds
+from lib.pruners.inputs import Inputs, arguments, duplicate
+from lib.pruners.permutation.labels import (
+    ATTENTION,
+    CONSTANTS,
+    MOVES,
+    ONE_BY_ONE,
+    POOLS,
+    SUMS,
+    Axis,
+    Channels,
+    Ties,
+    Value,
 )
-ONE_BY_ONE = _words(
-    """add sub mul div truediv iadd isub imul itruediv maximum minimum neg abs square sqrt rsqrt pow exp log clamp relu
-    relu6 leaky_relu elu selu gelu silu mish sigmoid tanh hardswish hardsigmoid hardtanh softplus dropout float double
-    half to Identity ReLU ReLU6 LeakyReLU PReLU ELU SELU GELU SiLU Mish Sigmoid Tanh Hardswish Hardsigmoid Hardtanh
-    Softplus Dropout Dropout2d"""
-)
-POOLS = _words(
-    """max_pool2d avg_pool2d adaptive_avg_pool2d adaptive_max_pool2d interpolate MaxPool2d AvgPool2d AdaptiveAvgPool2d
-    AdaptiveMaxPool2d Upsample ZeroPad2d"""
-)
-SUMS = _words("mean sum amax amin")
-CONSTANTS = _words("new_zeros new_ones new_full zeros_like ones_like full_like")
-ATTENTION = _words("matmul bmm baddbmm einsum scaled_dot_product_attention")
 
 
-@dataclass(frozen=True)
-class Value:
-    """Hold a tensor of the network and, in its shape, which channel each number belongs to and where in it it stands.
-
-    No two numbers of the network carry the same channel and place, unless one is a copy of the other.
-    """
-
-    numbers: Tensor
-    channel: Tensor
-    place: Tensor
-
-    @property
-    def varying(self) -> list[int]:
-        """Find the axes, counted from the last, along which the channel changes."""
-        axes = range(-self.channel.dim(), 0)
-        return [axis for axis in axes if bool((self.channel != self.channel.narrow(axis, 0, 1)).any())]
-
-
-@dataclass
-class Axis:
-    """Say what one axis of a parameter belongs to, entry by entry.
-
-    Attributes:
-        channel: [length].
-        pattern: [length], a fingerprint of the places that meet the entry: after a flatten each channel has several
-            entries, which differ in it.
-        groups: of a grouped convolution. Its input channels are those of all groups one after the other.
-    """
-
-    channel: Tensor
-    pattern: Tensor
-    groups: int = 1
-
-    def entries(self) -> list[tuple[int, int, int]]:
-        """Return (channel, group, pattern) of each entry."""
-        size = len(self.channel) // self.groups
-        pairs = zip(self.channel.tolist(), self.pattern.tolist(), strict=True)
-        return [(channel, i // size, pattern) for i, (channel, pattern) in enumerate(pairs)]
-
-
-@dataclass(frozen=True)
-class Ties:
-    """Hold what `read` finds: {(parameter, axis): Axis}, tied channels under one number, and why some stay in order."""
-
-    axes: dict[tuple[str, int], Axis]
-    fixed: dict[int, str]
-
-    def spaces(self) -> list[list[int]]:
-        """Find the sets of at least two channels that may change places with each other in any way."""
-        belongs: dict[int, list] = defaultdict(list)
-        for name, axis in self.axes.items():
-            for channel, *entry in axis.entries():
-                belongs[channel].append((*name, *entry))
-        alike: dict[tuple, list[int]] = defaultdict(list)
-        for channel, entries in belongs.items():
-            if channel not in self.fixed:
-                alike[tuple(sorted(entries))].append(channel)
-        return [channels for channels in alike.values() if len(channels) > 1]
-
-
-def read(model: nn.Module, inputs: tuple[Any, ...]) -> Ties:
+def read(model: nn.Module, inputs: Inputs, unused: Iterable[str] = ()) -> Ties:
     """Follow the channels of a model through one forward pass in evaluation mode. The model is not changed.
+
+    If there are parameters that it does not reach, as of branches for training, a pass in training mode is followed
+    too. What is then still not reached, `unused` aside, might read any channel: all stay where they are.
 
     Raises:
         BadInput: `torch.fx` cannot trace the model.
     """
-    model = copy.deepcopy(model).eval()
+    model = duplicate(model).eval()
     # before tracing, which registers each constant of the forward pass as one more buffer
-    named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
-    try:
-        graph = fx.symbolic_trace(model)
-    except Exception as error:  # whatever the model's own code raises when it is given a stand-in for numbers
-        raise BadInput(f"torch.fx cannot trace {type(model).__name__}: {error}") from error
-    reader = _Reader(graph, {name for name, _ in named})
-    with torch.no_grad():
-        reader.run(*inputs)
+    named = {name: id(tensor) for name, tensor in model.named_buffers()}
+    named |= {name: id(parameter) for name, parameter in model.named_parameters()}
+    reader = _Reader(*_traced(model, inputs), named)
+    reader.follow()
+    idle = tuple(unused)
+    left = [n for n, p in model.named_parameters() if id(p) not in reader.reached and not _within(n, idle)]
+    if left:
+        try:
+            again = _Reader(*_traced(model.train(), inputs), named, reader)
+            model.eval()  # layers compute as in evaluation, only the way through the model is that of training
+            again.follow()
+        except Exception as error:  # whatever the model's own code raises in training
+            why = f"{left[0]} is not reached in evaluation mode, and training mode cannot be followed: {error}"
+            reader.channels.fix_all(why.splitlines()[0])
+        left = [n for n in left if id(model.get_parameter(n)) not in reader.reached]
+    if left:
+        why = "these inputs do not reach it, in neither mode, and it might read any channel: see `unused`"
+        reader.channels.fix_all(f"{left[0]}: {why}")
     return reader.ties()
 
 
-class _Channels:
-    """Numbers for channels, and which of them are the same (union-find)."""
+def _traced(model: nn.Module, inputs: Inputs) -> tuple[fx.GraphModule, list]:
+    """The graph of a model's forward pass, and a value for each of its arguments.
 
-    def __init__(self):
-        self.parent: list[int] = []
-        self.made: list[tuple[str, Tensor]] = []
-        self.reasons: dict[int, str] = {}
+    An argument that says yes, no, nothing or a number is what it says.
+    """
+    args, kwargs = arguments(inputs)
+    try:
+        bound = inspect.signature(model.forward).bind(*args, **kwargs)
+        bound.apply_defaults()
+        said = (bool, int, float, type(None))
+        constant = {name: value for name, value in bound.arguments.items() if isinstance(value, said)}
+        graph = fx.Tracer().trace(model, constant or None)
+    except Exception as error:  # whatever the model's own code raises when it is given a stand-in for numbers
+        raise BadInput(f"torch.fx cannot trace {type(model).__name__}: {error}") from error
+    starred = {p.name for p in inspect.signature(model.forward).parameters.values() if p.kind is p.VAR_POSITIONAL}
+    values = [bound.arguments[name] for name in bound.arguments if name not in starred]
+    return fx.GraphModule(model, graph), [*values, *(one for name in starred for one in bound.arguments.get(name, ()))]
 
-    def new(self, count: int, source: str) -> Tensor:
-        first = len(self.parent)
-        self.parent += range(first, first + count)
-        self.made.append((source, torch.arange(first, first + count)))
-        return self.made[-1][1]
 
-    def find(self, channel: int) -> int:
-        while self.parent[channel] != channel:
-            self.parent[channel] = channel = self.parent[self.parent[channel]]
-        return channel
-
-    def tie(self, first: Tensor, second: Tensor) -> None:
-        first, second = torch.broadcast_tensors(first, second)
-        differ = first != second
-        for a, b in torch.stack([first[differ], second[differ]], dim=1).unique(dim=0).tolist():
-            self.parent[self.find(b)] = self.find(a)
-
-    def fix(self, channels: Tensor, why: str) -> None:
-        for channel in channels.unique().tolist():
-            self.reasons.setdefault(channel, why)
-
-    def roots(self, channels: Tensor) -> Tensor:
-        return torch.tensor([self.find(channel) for channel in channels.tolist()])
-
-    def fixed(self) -> dict[int, str]:
-        """{channel: why it stays}. A channel tied with another of the same layer has no room to move."""
-        for source, channels in self.made:
-            _, inverse, count = self.roots(channels).unique(return_inverse=True, return_counts=True)
-            self.fix(channels[count[inverse] > 1], f"channels of {source} meet each other in one number")
-        found: dict[int, str] = {}
-        for channel, why in self.reasons.items():
-            found.setdefault(self.find(channel), why)
-        return found
+def _within(name: str, wholes: Sequence[str]) -> bool:
+    return any(name == whole or name.startswith(f"{whole}.") or fnmatchcase(name, whole) for whole in wholes)
 
 
 class _Reader(fx.Interpreter):
     """Runs a traced model on `Value`s. Only the model's own tensors, given by their names, can be permuted."""
 
-    def __init__(self, graph: fx.GraphModule, own: set[str]):
+    def __init__(self, graph: fx.GraphModule, values: list, own: dict[str, int], before: _Reader | None = None):
         super().__init__(graph)
-        self.own = own
-        self.channels = _Channels()
-        self.axes: dict[tuple[str, int], Axis] = {}
-        self.names = {id(tensor): name for name, tensor in [*graph.named_parameters(), *graph.named_buffers()]}
-        self.draw = torch.Generator().manual_seed(0)
+        self.values = values
+        self.names = {number: name for name, number in own.items()}  # of the model's own tensors
+        self.channels = before.channels if before else Channels()
+        self.axes: dict[tuple[str, int], Axis] = before.axes if before else {}
+        self.reached: set[int] = before.reached if before else set()
+        self.draw = before.draw if before else torch.Generator().manual_seed(0)
+
+    def follow(self) -> None:
+        with torch.no_grad():
+            self.run(*self.values)
 
     def ties(self) -> Ties:
         """What was found, tied channels under one number."""
@@ -206,7 +133,8 @@ class _Reader(fx.Interpreter):
     def get_attr(self, target, args, kwargs):
         """A tensor of the model used by itself: its last axis longer than one is taken for its channels."""
         tensor = super().get_attr(target, args, kwargs)
-        if tensor.numel() == 1 or target not in self.own:
+        self.reached.add(id(tensor))
+        if not isinstance(tensor, Tensor) or tensor.numel() == 1 or id(tensor) not in self.names:
             return self._fixed(tensor, "a constant")
         axis = max(axis for axis in range(-tensor.dim(), 0) if tensor.shape[axis] > 1)
         rows = self._rows(tensor, tensor.dim() + axis)
@@ -223,7 +151,9 @@ class _Reader(fx.Interpreter):
 
     def call_module(self, target, args, kwargs):
         module = self.fetch_attr(target)
-        if type(module) in LAYERS and len(args) == 1 and isinstance(args[0], Value):
+        self.reached.update(id(parameter) for parameter in module.parameters())
+        plain = not (module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
+        if plain and type(module) in LAYERS and len(args) == 1 and isinstance(args[0], Value):
             value = LAYERS[type(module)](self, module, args[0], module(args[0].numbers))
             if value is not None:
                 return value
@@ -239,8 +169,10 @@ class _Reader(fx.Interpreter):
             return _zip(result, *(function(_part(part, args[0]), *args[1:], **kwargs) for part in ("channel", "place")))
         if name in ONE_BY_ONE and values:
             return self._one_by_one(values, result)
-        if name in POOLS and len(values) == 1 and isinstance(result, Tensor) and result.dim() == 4:
-            return self._pooled(values[0], result)
+        if name in POOLS and len(values) == 1 and isinstance(result, Tensor):
+            axes = next((int(letter) for letter in name if letter in "123"), result.dim() - 2)
+            if result.dim() == axes + 2 >= 3:  # a batch of images, not one alone
+                return self._pooled(values[0], result, axes)
         dims = args[1] if len(args) > 1 else kwargs.get("dim")
         if name in SUMS and len(values) == 1 and dims is not None:
             return self._summed(values[0], result, (dims,) if isinstance(dims, int) else tuple(dims))
@@ -289,10 +221,10 @@ class _Reader(fx.Interpreter):
         place = (value.place * self._random(sizes)).sum(dims)
         return Value(result, first.reshape(result.shape), place.reshape(result.shape))
 
-    def _pooled(self, value: Value, result: Tensor) -> Value:
-        """Each image of a channel becomes another image."""
-        image = self._summed(value, result[..., :1, :1], (-2, -1))
-        place = image.place + self._random(result.shape[-2:])
+    def _pooled(self, value: Value, result: Tensor, axes: int) -> Value:
+        """Each image of a channel becomes another image, of so many axes."""
+        image = self._summed(value, result[(..., *[slice(1)] * axes)], tuple(range(-axes, 0)))
+        place = image.place + self._random(result.shape[-axes:])
         return Value(result, image.channel.expand(result.shape), place)
 
     def _along(self, value: Value, axis: int) -> tuple[Tensor, Tensor]:
@@ -335,15 +267,22 @@ class _Reader(fx.Interpreter):
             self.channels.tie(known.channel, channel)
             known.pattern = known.pattern + pattern * self._random(())
 
-    def _layer(self, module: nn.Linear | nn.Conv2d, value: Value, result: Tensor) -> Value:
-        """A layer reads the channels of its input and writes its own. A depth-wise one passes its input's on."""
-        axis, groups = (-3, module.groups) if isinstance(module, nn.Conv2d) else (-1, 1)
+    def _layer(self, module: nn.Module, value: Value, result: Tensor) -> Value | None:
+        """A layer reads the channels of its input and writes its own. A depth-wise one passes its input's on.
+
+        A transposed convolution has its input channels along the first axis; one in groups is left to `_call`.
+        """
+        layout = kinds.find(module)[0].weights(module)["weight"]
+        axis, groups = min(1 - module.weight.dim(), -1), getattr(module, "groups", 1)
+        deep = 1 < groups == module.in_channels == module.out_channels if groups > 1 else False
+        if id(module.weight) not in self.names or (layout.groups > 1 and not deep):
+            return None
         channel, pattern = self._along(value, axis)
-        if 1 < groups == module.in_channels == module.out_channels:
+        if deep:
             self._tie(module.weight, 0, channel, pattern)
         else:
-            self._tie(module.weight, 1, channel, pattern, groups)
-            channel = self._rows(module.weight, 0, groups)
+            self._tie(module.weight, layout.input, channel, pattern, groups)
+            channel = self._rows(module.weight, layout.output, groups)
             pattern = torch.zeros_like(channel)
         self._tie(module.bias, 0, channel, pattern)
         return self._spread(channel, pattern, result, axis)
@@ -367,9 +306,18 @@ class _Reader(fx.Interpreter):
 
 LAYERS = {
     nn.Linear: _Reader._layer,
+    nn.Conv1d: _Reader._layer,
     nn.Conv2d: _Reader._layer,
+    nn.Conv3d: _Reader._layer,
+    nn.ConvTranspose1d: _Reader._layer,
+    nn.ConvTranspose2d: _Reader._layer,
+    nn.ConvTranspose3d: _Reader._layer,
     nn.BatchNorm1d: _Reader._norm,
     nn.BatchNorm2d: _Reader._norm,
+    nn.BatchNorm3d: _Reader._norm,
+    nn.InstanceNorm1d: _Reader._norm,
+    nn.InstanceNorm2d: _Reader._norm,
+    nn.InstanceNorm3d: _Reader._norm,
     nn.GroupNorm: _Reader._norm,
     nn.LayerNorm: _Reader._norm,
     nn.PReLU: _Reader._norm,

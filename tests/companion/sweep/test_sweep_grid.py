@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from lib.base import BadInput
+from lib.companion.portable import SETTINGS
 from lib.companion.sweep import grid as grids
 from lib.companion.sweep.context import Context
 from lib.companion.sweep.grid import grid, key, run_one
@@ -151,9 +152,8 @@ def test_a_worker_with_other_sources_computes_nothing(toy, tmp_path: Path):
 
 
 def test_a_worker_that_computed_otherwise_before_computes_nothing(toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    portable = {"ATEN_CPU_CAPABILITY": "avx2"}
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
-    outcome = run_one("toy", CONFIGURATION, Context(folder=tmp_path / "k"), environment=portable)
+    outcome = run_one("toy", CONFIGURATION, Context(folder=tmp_path / "k"), environment=SETTINGS)
     assert (outcome["status"], toy.steps) == ("failed", [])
     assert "has computed with AVX-512 before" in outcome["traceback"]
     assert (

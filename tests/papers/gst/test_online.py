@@ -246,7 +246,7 @@ def test_what_cannot_be_is_refused():
             replace(BLOCKS, **change)
     with pytest.raises(BadInput, match="block size 3 does not divide its 8 outputs"):
         begun(replace(BLOCKS, block=3))
-    with pytest.raises(BadInput, match=r"no score for 'actor.layers.7.weight'"):
+    with pytest.raises(BadInput, match=r"no 'actor.layers.7.weight'; there are scores for"):
         begun(replace(BLOCKS, layers=("actor.layers.7.weight",), block=1))
     for wrong in ({"every": 0}, {"every": 5, "episodes": 0}):
         with pytest.raises(BadInput, match="must both be 1 or more"):

@@ -14,7 +14,7 @@ from lib.models.transformer import small_decoder
 from lib.papers.two_four.experiments import two_four_language as experiment
 from lib.papers.two_four.experiments import two_phases
 from lib.papers.two_four.experiments.two_phases import FineTuning, block_masks
-from lib.training.language import Schedule
+from lib.training.steps import Schedule
 
 TASK = experiment.Task(
     data="grammar",

@@ -1,17 +1,19 @@
-"""Group-sparse training (paper 5, Algorithm 1) of any stack of networks: blocks, pruning, the shift, what is saved.
+"""Group-sparse training (paper 5, Algorithm 1) of anything that is trained: blocks, pruning, the shift, what is saved.
 
     begin(networks, compression)  # then make the optimizers
-    algorithm = GroupSparseTraining(networks, compression, schedules, optimizers)
-    algorithm.step(step, rewards)  # after each step of training
+    algorithm = GroupSparseTraining(networks, compression, schedules, optimizers, reward=reward)
+    algorithm.step(step)  # after each step of training: a loop calls it as its callback
 
-Every run has a schedule and a phase of its own, and what it becomes does not depend on its stack. Dense training and
+The networks are one network of any layers that can be pruned, or a stack of runs. Of a stack every run has a schedule
+and a phase of its own, and what it becomes does not depend on its stack; one network is treated as a stack of one. The
+reward is whatever the learner reports: a return, an evaluation, the accuracy on held-out examples. Dense training and
 pruning of single weights are the same without blocks (B = 1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 
 import numpy as np
@@ -22,6 +24,7 @@ from lib import pruners
 from lib.base import BadInput
 from lib.papers.gst.experiments.compression import BITMAPS, ratio
 from lib.pruners import groups
+from lib.pruners.layers import stacked_runs
 from lib.pruners.patterns import SCOPES
 from lib.pruners.pruner import Score
 
@@ -81,7 +84,7 @@ class Compression:
         return list(zip(tables, [*ends, np.inf], strict=True))
 
 
-def begin(networks: nn.ModuleDict, compression: Compression) -> None:
+def begin(networks: nn.Module, compression: Compression) -> None:
     """Put blocks in place (Algorithm 1, lines 1 to 3), and masks that as yet remove nothing.
 
     Raises:
@@ -96,15 +99,17 @@ def begin(networks: nn.ModuleDict, compression: Compression) -> None:
 
 
 class GroupSparseTraining:
-    """Do what Algorithm 1 does to a stack between its training steps.
+    """Do what Algorithm 1 does to a network, or a stack, between its training steps: a `callbacks.Callback`.
 
     Args:
-        networks: of all runs, after `begin`.
-        schedules: when and how much is removed, one a run.
+        networks: one network or those of all runs, after `begin`.
+        schedules: when and how much is removed, one a run; of one network one.
         optimizers: of the networks.
         followers: copies of the networks that are released, and if so set pruned, with them, such as targets.
         score: which coefficients go, of all runs or one a run, see `pruners.Pruner`; by default the smallest
             (Algorithm 2).
+        reward: asked after each step what the learner reports, R_new, one number a run and -inf before there is one;
+            None between two measurements. Without it the rewards are given to `step`.
 
     Attributes:
         pruner: which removes coefficients when a schedule asks for it.
@@ -113,19 +118,26 @@ class GroupSparseTraining:
         ratios: what is saved now (equations 2 and 3), {bitmap: [run]}.
         saved: the sums of them over the steps counted so far.
         steps: how many those are.
+        rewards: what the learner reported last.
     """
 
     def __init__(
         self,
-        networks: nn.ModuleDict,
+        networks: nn.Module,
         compression: Compression,
         schedules: Sequence[pruners.Schedule],
         optimizers: Iterable[torch.optim.Optimizer],
-        followers: Iterable[nn.ModuleDict] = (),
+        followers: Iterable[nn.Module] = (),
         score: Score | Sequence[Score | None] = pruners.magnitude,
+        reward: Callable[[int], Sequence[float] | None] | None = None,
     ):
         self.networks, self.compression, self.phases = networks, compression, compression.phases()
-        self.optimizers, self.followers = list(optimizers), list(followers)
+        self.optimizers, self.followers, self.reward = list(optimizers), list(followers), reward
+        self.rewards: list[float] | None = None if reward is None else [-np.inf] * len(schedules)
+        chosen = [layer for layer in pruners.prunable(networks) if layer.name in compression.layers]
+        self.stacked = stacked_runs(chosen) is not None
+        if not self.stacked and len(schedules) != 1 and chosen:
+            raise BadInput(f"{len(schedules)} schedules for one network: give one")
         self.pools = _pools(networks, compression)
         pattern = partial(groups.whole_groups, scope=compression.scope)
         self.pruner = pruners.Pruner(score, pattern, schedules, compression.layers)
@@ -138,8 +150,12 @@ class GroupSparseTraining:
 
         Args:
             step: of the training so far; to be called once after each.
-            rewards: R_new of each run, if their schedules ask for one.
+            rewards: R_new of each run, if their schedules ask for one; None: what the learner reports, if it does.
         """
+        if rewards is None and self.reward is not None:
+            if (found := self.reward(step)) is not None:
+                self.rewards = list(found)
+            rewards = self.rewards
         if self.compression.layers:
             before = np.array(self.pruner.targets)
             if masks := self.pruner.step(self.networks, step, reward=rewards):
@@ -159,7 +175,7 @@ class GroupSparseTraining:
                 self._shift(run)
         self.ratios = self._ratios()
 
-    def report(self, run: int) -> dict:
+    def report(self, run: int = 0) -> dict:
         """Give a run's phase and sparsity, and its ratios averaged over the steps so far: columns of a row."""
         averages = {f"ratio_{bitmap}": float(sums[run]) / self.steps for bitmap, sums in self.saved.items()}
         return {"phase": int(self.phase[run]), "sparsity": float(self.sparsity[run])} | averages
@@ -175,14 +191,16 @@ class GroupSparseTraining:
         """Algorithm 1's phase shift of one run, or a conversion of its block size."""
         self.phase[run] += 1
         tables = dict.fromkeys(self.compression.layers, self.phases[self.phase[run]][0])
-        groups.regroup(self.networks, tables, run, self.optimizers, self.compression.carry)
+        place = run if self.stacked else None
+        groups.regroup(self.networks, tables, place, self.optimizers, self.compression.carry)
         for network in self.followers:
-            groups.regroup(network, tables, run)
+            groups.regroup(network, tables, place)
         self.sparsity[run] = self._measure()[run]
 
     def _measure(self) -> np.ndarray:
         """S_now of each run: every coefficient stands for as many weights, so it is the masks' share of zeros."""
-        masks = [mask.flatten(1) for mask in pruners.attached(self.networks).values()]
+        masks = pruners.attached(self.networks).values()
+        masks = [mask.flatten(1) if self.stacked else mask.reshape(1, -1) for mask in masks]
         return 1 - torch.cat(masks, 1).double().mean(1).cpu().numpy()
 
     def _ratios(self) -> dict[str, np.ndarray]:
@@ -191,9 +209,15 @@ class GroupSparseTraining:
         part = share(self.networks, layers) if layers else 0.0
         return {bitmap: ratio(self.sparsity, sizes[self.phase], part, bitmap) for bitmap in BITMAPS}
 
+    def identity(self) -> dict:
+        """Say what must be the same when a training goes on."""
+        compression = {**asdict(self.compression), "layers": list(self.compression.layers)}
+        return {"compression": compression, "schedules": [settings_of(one) for one in self.pruner.schedules]}
+
     def state_dict(self) -> dict:
         """Return everything but the networks and the optimizers."""
         return {
+            "rewards": self.rewards,
             "pruner": self.pruner.state_dict(),
             "sparsity": self.sparsity.tolist(),
             "phase": self.phase.tolist(),
@@ -203,6 +227,7 @@ class GroupSparseTraining:
 
     def load_state_dict(self, content: dict) -> None:
         """Go on from where `state_dict` was called, the networks already as they were."""
+        self.rewards = content["rewards"]
         self.pruner.load_state_dict(content["pruner"])
         self.sparsity = np.array(content["sparsity"])
         self.phase, self.steps = np.array(content["phase"], int), content["steps"]
@@ -210,22 +235,32 @@ class GroupSparseTraining:
         self.ratios = self._ratios()
 
 
-def _pools(networks: nn.ModuleDict, compression: Compression) -> list[int]:
+def settings_of(schedule: pruners.Schedule) -> dict:
+    """Give what a schedule was made with, without what it has remembered since."""
+    return {field.name: getattr(schedule, field.name) for field in fields(schedule) if field.init}
+
+
+def _pools(networks: nn.Module, compression: Compression) -> list[int]:
     """How many weights of a run are ranked together, each time."""
     pools: dict[str, int] = {}
     for layer in pruners.prunable(networks):
         if layer.name in compression.layers:
             pool = {"layer": layer.name, "network": layer.network, "global": ""}[compression.scope]
-            pools[pool] = pools.get(pool, 0) + layer.weight[0].numel()
+            pools[pool] = pools.get(pool, 0) + _numbers(layer)
     return list(pools.values())
 
 
-def share(networks: nn.ModuleDict, layers: Sequence[str]) -> float:
+def _numbers(layer: pruners.Prunable) -> int:
+    """Count the weights that a layer has, of a stack each run's."""
+    return layer.weight.numel() // (layer.runs or 1)
+
+
+def share(networks: nn.Module, layers: Sequence[str]) -> float:
     """Compute P_comp / P_total: of the weights of the networks that hold compressed layers, biases left out.
 
     So the paper counts: 91.7 % of HalfCheetah's and 97.4 % of Humanoid's parameters are shares of the actor's weights.
     """
     weights = {layer.name: layer for layer in pruners.prunable(networks)}
     compressed = {weights[name].network for name in layers}
-    total = sum(layer.weight[0].numel() for layer in weights.values() if layer.network in compressed)
-    return sum(weights[name].weight[0].numel() for name in layers) / total
+    total = sum(_numbers(layer) for layer in weights.values() if layer.network in compressed)
+    return sum(_numbers(weights[name]) for name in layers) / total

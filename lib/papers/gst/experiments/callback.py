@@ -90,9 +90,7 @@ class GroupSparseCallback:
 
     def identity(self) -> dict:
         """Give what must be the same when a training goes on."""
-        compression = {**asdict(self.compression), "layers": list(self.compression.layers)}
-        schedules = [asdict(schedule) for schedule in self.schedules]
-        return {"compression": compression, "schedules": schedules, "scoring": asdict(self.scoring)}
+        return self.algorithm.identity() | {"scoring": asdict(self.scoring)}
 
     def state_dict(self) -> dict:
         """Give how far the pruning is."""

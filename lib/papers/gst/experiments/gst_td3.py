@@ -24,8 +24,10 @@ from lib import pruners
 from lib.base import BadInput, Count, Range, refuse_twice
 from lib.companion.sweep.context import Context
 from lib.data.environments import make
+from lib.papers.gst.experiments import ways
 from lib.papers.gst.experiments.algorithm import Compression, share
 from lib.papers.gst.experiments.online import Evaluation, start
+from lib.papers.gst.experiments.ways import SINGLE, Blocks
 from lib.training import td3
 
 KEYS = ("env", "block", "shift", "conversion", "start", "reward")
@@ -34,28 +36,10 @@ COLUMNS = (*INDEX, "return", "sparsity", "compression_ratio", "ideal_ratio", "co
 
 
 @dataclass(frozen=True)
-class Pruning:
-    """Hold the settings of `pruners.RewardAware` but its start, and what the reward is (`algorithm.Compression`)."""
+class Pruning(ways.Pruning):
+    """Hold besides over how many training episodes the reward is a mean (`algorithm.Compression`)."""
 
-    increase: float = 0.01
-    every: int = 5_000
-    limit: float = 0.95
-    initial_reward: float = 0.0
-    reference: str = "record"
     window: int = 10
-
-    def schedule(self, begin: int) -> pruners.RewardAware:
-        """Make reward-aware pruning from this step on."""
-        return pruners.RewardAware(self.increase, self.every, begin, self.limit, self.initial_reward, self.reference)
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """Describe a grouping, see `algorithm.Compression`."""
-
-    block: int
-    shift: float
-    conversion: str = "none"
 
 
 @dataclass(frozen=True)
@@ -97,9 +81,7 @@ class Task:
         if max(self.starts) + self.pruning.every > self.ramp * self.steps:
             raise BadInput(f"{self.env}: a ramp that ends at {self.ramp} of {self.steps} steps has no pruning")
         for one in self.blocks:
-            Compression(self.layers, one.block, one.shift, one.conversion)  # refuses what cannot be
-            if one.block == 1 or one.shift == 0:
-                raise BadInput(f"{self.env}: blocks of one weight are trained anyway; ask for larger ones and a shift")
+            one.check()
 
 
 @dataclass(frozen=True)
@@ -116,9 +98,9 @@ def configurations(settings: Settings) -> list[dict]:
         shared = {name: value for name, value in asdict(task).items() if name not in ("blocks", "starts", "rewards")}
         first, *others = task.rewards
         pruned = [(begin, first) for begin in task.starts] + [(task.starts[0], reward) for reward in others]
-        single, groupings = asdict(Blocks(1, 0.0)), [asdict(blocks) for blocks in task.blocks]
-        found += [shared | single | {"start": begin, "reward": reward} for begin, reward in [(0, "none"), *pruned]]
-        found += [shared | grouping | {"start": task.starts[0], "reward": first} for grouping in groupings]
+        single = shared | asdict(SINGLE)
+        found += [single | {"start": begin, "reward": reward} for begin, reward in [(0, "none"), *pruned]]
+        found += [shared | asdict(way) | {"start": task.starts[0], "reward": first} for way in task.blocks]
     return found
 
 

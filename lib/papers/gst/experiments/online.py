@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -93,13 +93,7 @@ class Trainer(td3.Trainer):
 
     def identity(self) -> dict:
         """Say what must be the same when a session goes on."""
-        schedules = [
-            {field.name: getattr(schedule, field.name) for field in fields(schedule) if field.init}
-            for schedule in self.schedules
-        ]
-        compression = {**asdict(self.compression), "layers": list(self.compression.layers)}
-        own = {"compression": compression, "schedules": schedules, "evaluation": asdict(self.evaluation)}
-        return super().identity() | own
+        return super().identity() | self.algorithm.identity() | {"evaluation": asdict(self.evaluation)}
 
     def state_dict(self) -> dict:
         """Return everything but the transitions."""

@@ -22,9 +22,9 @@ import pandas as pd
 
 from lib import base
 from lib.base import BadInput, build
+from lib.companion import portable
 from lib.companion import settings as params
 from lib.companion.results import write_csv
-from lib.companion.sweep.grid import PORTABLE, prepare
 from lib.data import speech
 from lib.papers.skdfe.experiments.distillation import (
     Classifier,
@@ -117,7 +117,7 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--results", type=Path, default=base.RESULTS, help="where results go (default: results/)")
     asked = parser.parse_args(words)
     try:
-        prepare(PORTABLE if asked.scale == "quick" else {})
+        portable.prepare(portable.SETTINGS if asked.scale == "quick" else {})
         content = params.read("skdfe", asked.scale, asked.params)
         found = choose(build(Settings, content, f"{asked.scale}.skdfe"))
     except BadInput as error:
@@ -129,4 +129,5 @@ def main(words: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    portable.settle()
     main()

@@ -31,7 +31,8 @@ from lib.models import transformer
 from lib.papers.two_four.experiments import two_phases
 from lib.papers.two_four.experiments.two_phases import FineTuning, block_masks
 from lib.papers.two_four.experiments.variants import masked_copy
-from lib.training.language import Schedule, bits, fit, windows
+from lib.training.language import bits, windows
+from lib.training.steps import Schedule, fit
 from lib.training.supervised import seed_of
 
 NETWORKS: dict[str, Callable[[int, int], transformer.LanguageModel]] = {  # from the number of symbols and the window

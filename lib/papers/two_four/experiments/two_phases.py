@@ -29,7 +29,8 @@ from lib.data.text import Passages
 from lib.models.transformer import LEFT_DENSE, Classifier, LanguageModel
 from lib.papers.two_four.experiments.variants import masked_copy
 from lib.training import calibration
-from lib.training.language import Draw, Schedule, fit, share_right
+from lib.training.language import share_right
+from lib.training.steps import Draw, Schedule, fit
 from lib.training.supervised import seed_of
 
 SESSIONS = 5  # of phase 2 for one draw of labels
@@ -38,10 +39,10 @@ CALIBRATED, CALIBRATION_BATCH = 1024, 256  # passages that INT8's scales are fou
 
 @dataclass(frozen=True)
 class FineTuning:
-    """Hold the settings of one training session of phase 2; `lib.training.language.Schedule` says what the others mean.
+    """Hold the settings of one training session of phase 2; `lib.training.steps.Schedule` says what the others mean.
 
     Attributes:
-        epochs: so many passages are drawn for each label there is; fewer labels are fewer steps.
+        epochs: so many examples are drawn for each label there is; fewer labels are fewer steps.
     """
 
     epochs: int

@@ -1,0 +1,7 @@
+"""Every test, and every notebook that nbval executes, computes with the same bits on every processor."""
+
+import os
+
+from lib.companion import portable
+
+os.environ.update(portable.SETTINGS)  # before anything loads NumPy

@@ -1,0 +1,120 @@
+"""When a criterion was written, and that it has stayed as it was: what keeps a claim from being loosened afterwards.
+
+Beside each claim that is measured stands a line such as
+
+    criterion: {written_at: "9b11d19", checksum: "3fa9c1d2"}
+
+with the commit at which the criterion was written and a checksum of all that decides the verdict. Who changes one
+changes the other, with `python -m lib.claims --written --because "why"`, and the reason stands there from then on and
+in the tables. No history is needed to see it, so a shallow clone will do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lib import base
+from lib.base import BadInput
+
+DECIDING = ("id", "kind", "measure", "holds_if", "presupposes", "ceiling", "caps", "data")  # of a claim, its verdict
+COMMAND = 'python -m lib.claims --written --because "why"'
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """Hold when a claim's criterion was written.
+
+    Attributes:
+        written_at: the commit that was there when it was written.
+        checksum: of the criterion, of this commit and of the reason (`checksum`).
+        because: why an earlier criterion was changed; empty: there was none.
+    """
+
+    written_at: str
+    checksum: str
+    because: str = ""
+
+
+def checksum(claim: Mapping[str, Any], written_at: str, because: str = "") -> str:
+    """Compute the 8 hexadecimal digits that change with anything that decides the verdict of a claim.
+
+    Args:
+        claim: all its parts by name, such as `vars` of a `Claim` gives them.
+    """
+    deciding = {name: claim[name] for name in DECIDING}
+    text = json.dumps([deciding, written_at, because], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def changed(claim: Mapping[str, Any], criterion: Criterion) -> bool:
+    """Say whether a claim is another than the one whose criterion this is."""
+    return checksum(claim, criterion.written_at, criterion.because) != criterion.checksum
+
+
+def refuse_changed(claims: Iterable[Mapping[str, Any]]) -> None:
+    """Refuse claims whose criterion has been changed and not written anew.
+
+    Raises:
+        BadInput: the claim, and the command that writes it anew.
+    """
+    for claim in claims:
+        criterion = claim["criterion"]
+        if criterion is not None and changed(claim, criterion):
+            since = f"is not the one that was written at {criterion.written_at}"
+            raise BadInput(f"claim {claim['id']}: its criterion {since}; a change needs a reason: {COMMAND}")
+
+
+def write(claims: Iterable[Mapping[str, Any]], text: str, written_at: str, because: str = "") -> tuple[str, list[str]]:
+    """Write the line `criterion` of each claim that is measured and has none or another.
+
+    Args:
+        claims: all parts of each by name, `criterion` among them.
+        text: of claims.yaml, in which nothing but these lines changes.
+        written_at: the commit of new lines.
+        because: why criteria were changed.
+
+    Returns:
+        The new text, and the ids of the claims whose line is new.
+
+    Raises:
+        BadInput: a criterion was changed and no reason is given.
+    """
+    found = []
+    for claim in claims:
+        criterion = claim["criterion"]
+        if not claim["measure"] or (criterion is not None and not changed(claim, criterion)):
+            continue
+        if criterion is not None and not because:
+            raise BadInput(f"claim {claim['id']}: its criterion was changed; say why: {COMMAND}")
+        reason = because if criterion is not None else ""
+        parts = {"written_at": written_at, "checksum": checksum(claim, written_at, reason)}
+        parts |= {"because": reason} if reason else {}
+        line = ", ".join(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in parts.items())
+        head = re.compile(rf"^( *)- id: {re.escape(claim['id'])}\n(?: *criterion: .*\n)?", re.MULTILINE)
+        text, count = head.subn(
+            lambda match, line=line, name=claim["id"]: f"{match[1]}- id: {name}\n{match[1]}  criterion: {{{line}}}\n",
+            text,
+        )
+        if count != 1:
+            raise BadInput(f"claim {claim['id']}: expected one line '- id: {claim['id']}', with nothing else on it")
+        found.append(claim["id"])
+    return text, found
+
+
+def commit(root: Path = base.ROOT) -> str:
+    """Name the commit that the checkout stands on.
+
+    Raises:
+        BadInput: it is no git checkout.
+    """
+    done = subprocess.run(["git", "rev-parse", "--short=7", "HEAD"], cwd=root, capture_output=True, text=True)
+    if done.returncode:
+        raise BadInput(f"{root} is no git checkout: a criterion names the commit at which it was written")
+    return done.stdout.strip()

@@ -1,0 +1,181 @@
+"""From a pruned model to what other programs run: ONNX, in floats or in int8, zeros kept, and GPUs' 2:4 tensors.
+
+    from lib import export
+    export.to_onnx(model, "small.onnx", example)                    # masks are baked in
+    amax = calibration.ranges(model, batches)                       # lib.training.calibration
+    export.to_onnx(model, "small_int8.onnx", example, amax)         # quantise/dequantise pairs round each product
+    fast = export.to_semi_structured(model)                         # torch's own sparse tensors, on a GPU
+
+The model that is handed over stays as it is. ONNX needs the extra `export`: pip install "sparsity-reproduced[export]".
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import logging
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from lib import pruners
+from lib.base import BadInput, atomic
+from lib.kernels import two_four
+from lib.pruners import kinds
+from lib.pruners.inputs import Inputs, arguments, batch_of, duplicate
+from lib.training.calibration import Int8, quantised
+
+NEEDS = ("onnx", "onnxscript")
+OPSET = 21
+
+
+def to_onnx(
+    model: nn.Module, path: str | Path, example: Inputs, amax: Mapping[str, float] | None = None, batch: bool = True
+) -> None:
+    """Write the model in evaluation mode as one ONNX file, whole or not at all.
+
+    With `amax` each layer that it names reads its input through a pair of QuantizeLinear and DequantizeLinear, one step
+    for the tensor, and its weight as int8 codes through a DequantizeLinear, one step an output channel: the codes of
+    `lib.training.calibration`. A removed weight is code 0. ONNX Runtime and TensorRT make int8 products of such pairs.
+
+    Args:
+        example: what the model is called with, see `pruners.inputs`; at least two examples.
+        amax: {parameter name: largest magnitude of the layer's input that is not clipped}; None: floats.
+        batch: let batches of any size in; False: only of the example's.
+
+    Raises:
+        BadInput: packages that are not installed, a batch of one, or a model that torch cannot export.
+    """
+    if missing := [name for name in NEEDS if importlib.util.find_spec(name) is None]:
+        raise BadInput(f"{missing[0]} is not installed, which ONNX files need: pip install {' '.join(missing)}")
+    if batch and batch_of(example) < 2:
+        raise BadInput("example has a batch of 1, of which torch makes a fixed size: give two examples or more")
+    baked = duplicate(model).eval()
+    pruners.detach(baked)
+    if amax is not None:
+        baked = _with_pairs(quantised(baked, amax))
+    args, kwargs = arguments(example)
+    sizes = _batches(baked, args, kwargs, batch_of(example)) if batch else None
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # torch's own deprecations
+        try:
+            program = torch.onnx.export(
+                baked, args, kwargs=kwargs, dynamo=True, verbose=False, opset_version=OPSET, dynamic_shapes=sizes
+            )
+        except torch.onnx.OnnxExporterError as error:
+            reason = str(error.__cause__ or error).strip().splitlines()[0]
+            raise BadInput(f"torch cannot export {type(model).__name__} to ONNX: {reason}") from error
+    with atomic(Path(path)) as file:
+        file.write(program.model_proto.SerializeToString())
+
+
+def _batches(model: nn.Module, args: tuple, kwargs: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """Say of each argument which tensors have as many examples along their first axis as there are."""
+
+    def of(value: Any) -> dict[int, Any] | None:
+        counted = isinstance(value, Tensor) and value.dim() > 0 and len(value) == count
+        return {0: torch.export.Dim.DYNAMIC} if counted else None
+
+    bound = inspect.signature(model.forward).bind(*args, **kwargs)
+    return {name: tree_map(of, value) for name, value in bound.arguments.items()}
+
+
+class Paired(nn.Module):
+    """An `Int8` layer in ONNX's words: its product stands between quantise/dequantise pairs."""
+
+    def __init__(self, layer: Int8):
+        super().__init__()
+        inner, codes = layer.layer, layer.codes
+        layout = kinds.find(inner)[0].weights(inner)["weight"]
+        if layout.groups > 1:
+            raise BadInput(f"ONNX has no steps a channel for a {type(inner).__name__} of {layout.groups} groups")
+        self.axis = layout.output
+        self.register_buffer("codes", codes)
+        self.register_buffer("weight_scale", layer.weight_scale.flatten().float())
+        self.register_buffer("weight_zero", torch.zeros(codes.shape[self.axis], dtype=torch.int8))
+        self.register_buffer("input_scale", layer.input_scale.float())
+        self.register_buffer("input_zero", torch.zeros((), dtype=torch.int8))
+        if layer.bias is not None:
+            inner.bias = nn.Parameter(layer.bias.flatten().float(), requires_grad=False)
+        inner.weight = nn.Parameter(torch.empty(0), requires_grad=False)  # the codes stand for it
+        self.layer = inner
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Write the pairs, and the product between them in floats, which a runtime does in int8."""
+        step = (self.input_scale, self.input_zero)
+        codes = _onnx("QuantizeLinear", (values, *step), torch.int8, values.shape)
+        values = _onnx("DequantizeLinear", (codes, *step), torch.float32, values.shape)
+        parts = (self.codes, self.weight_scale, self.weight_zero)
+        weight = _onnx("DequantizeLinear", parts, torch.float32, self.codes.shape, axis=self.axis)
+        return torch.func.functional_call(self.layer, {"weight": weight}, (values,))
+
+
+def _onnx(name: str, inputs: tuple[Tensor, ...], dtype: torch.dtype, shape: torch.Size, **attributes: int) -> Tensor:
+    return torch.onnx.ops.symbolic(name, inputs, attributes, dtype=dtype, shape=shape, version=OPSET)
+
+
+def _with_pairs(model: nn.Module) -> nn.Module:
+    """The model with each `Int8` as a `Paired`; a layer at several places stays one."""
+    made = {id(layer): Paired(layer) for layer in model.modules() if isinstance(layer, Int8)}
+    for parent in list(model.modules()):
+        for name, child in list(parent._modules.items()):
+            if id(child) in made:
+                setattr(parent, name, made[id(child)])
+    return made.get(id(model), model)
+
+
+def semi_structured_layers(model: nn.Module, dtype: torch.dtype = torch.float16) -> pd.DataFrame:
+    """Say which layers `to_semi_structured` would convert, on any machine: columns layer, taken, why.
+
+    Raises:
+        BadInput: a type that sparse tensor cores do not multiply.
+    """
+    if dtype not in (torch.float16, torch.bfloat16):
+        raise BadInput(f"dtype={dtype}: sparse tensor cores multiply a model's torch.float16 or torch.bfloat16")
+    name = "cusparselt" if torch.backends.cusparselt.is_available() else "cutlass"
+    rows, columns, _ = two_four.multiples(name, dtype)
+    found = []
+    for layer in pruners.prunable(model):
+        size = tuple(layer.weight.shape)
+        if not isinstance(layer.module, nn.Linear):
+            why = "torch has sparse tensors for nn.Linear only"
+        elif size[0] % rows or size[1] % columns:
+            why = f"{size[0]} x {size[1]} is not a multiple of {rows} x {columns}"
+        elif not two_four.has_pattern(layer.weight):
+            why = "not 2:4"
+        else:
+            why = ""
+        found.append({"layer": layer.name, "taken": not why, "why": why or "2:4, and of a size that the cores take"})
+    return pd.DataFrame(found)
+
+
+def to_semi_structured(model: nn.Module, dtype: torch.dtype = torch.float16, device: str = "cuda") -> nn.Module:
+    """Return a copy for inference on a GPU in which each 2:4 `nn.Linear` holds torch's own sparse tensor.
+
+    Layers that `semi_structured_layers` does not take stay dense, of the same type.
+
+    Raises:
+        BadInput: no GPU with sparse tensor cores, no layer to convert, or another type than float16 and bfloat16.
+    """
+    table = semi_structured_layers(model, dtype)
+    if not torch.cuda.is_available() or torch.device(device).type != "cuda":
+        raise BadInput(f"device={device!r}: torch's 2:4 tensors need a GPU of compute capability 8.0 or newer")
+    two_four.backend(dtype, device)
+    if not table.taken.any():
+        raise BadInput(f"no layer is taken; {table.layer[0]}: {table.why[0]}")
+    fast = duplicate(model).eval()
+    pruners.detach(fast)
+    fast = fast.to(device, dtype)
+    names = set(table.layer[table.taken])
+    for layer in pruners.prunable(fast):
+        if layer.name in names:
+            sparse = torch.sparse.to_sparse_semi_structured(layer.module.weight.detach())
+            layer.module.weight = nn.Parameter(sparse, requires_grad=False)
+    return fast

@@ -1,0 +1,145 @@
+"""Group-sparse training of agents that play from pixels (paper 5, section 4.4 and figure 9).
+
+One configuration is one game, one learner (A2C or PPO), one seed, and one way of training:
+
+    dense    the learner as it is
+    rwp      reward-aware pruning of single weights
+    gst      Algorithm 1 with reward-aware pruning, once a block size, shift and conversion
+
+Breakout with A2C is the paper's own; Google Research Football, its other environment, no longer installs, so a second
+game of Atari's stands in for it, and the quick scale has a game of the project's own. First and last layer are not
+compressed; the last layer are both heads.
+
+`return` is the mean score of the latest games of the training, which is also what pruning goes by and what reference 33
+draws. `compression_ratio` is equation 3 averaged over the updates so far; beside it equation 2 (`ideal_ratio`), and
+equation 3 with a bitmap on coefficients (`coefficient_ratio`). `share` is P_comp / P_total.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from torch import nn
+
+from lib import pruners
+from lib.base import BadInput, Count
+from lib.companion.sweep.context import Context
+from lib.models.actor_critic import Sizes
+from lib.papers.gst.experiments.algorithm import Compression, GroupSparseTraining, begin, share
+from lib.papers.gst.experiments.ways import METHODS, RATIOS, SINGLE, Blocks, Pruning, refuse_methods
+from lib.training import actor_critic
+
+KEYS = ("game", "learner", "method", "block", "shift", "conversion", "seed")
+INDEX = (*KEYS, "step")
+COLUMNS = (*INDEX, "return", "games", "sparsity", "phase", "share", *RATIOS)
+
+
+@dataclass(frozen=True)
+class Task:
+    """Describe one game and one learner.
+
+    Attributes:
+        seeds: how many, from 0.
+        steps: in all games together; `every`: from one row to the next.
+        window: of the latest games, whose mean score is the reward.
+        learner: its settings.
+        pruning: `every` counts updates.
+        blocks: the ways of grouping, besides single weights.
+        methods: those of single weights, some of METHODS.
+    """
+
+    game: str
+    seeds: Count
+    steps: Count
+    every: Count
+    learner: actor_critic.Settings
+    pruning: Pruning
+    blocks: tuple[Blocks, ...]
+    methods: tuple[str, ...] = METHODS
+    window: Count = 100
+
+    def __post_init__(self):
+        once = self.learner.games * self.learner.steps
+        if self.every % once or self.steps % self.every:
+            raise BadInput(
+                f"{self.game}: every={self.every} must be a multiple of {once}, and steps={self.steps} of it"
+            )
+        refuse_methods(self.methods)
+        for one in self.blocks:
+            one.check()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """List the tasks, each a game and a learner."""
+
+    tasks: tuple[Task, ...]
+
+
+def configurations(settings: Settings) -> list[dict]:
+    """Lay out the grid: a seed and a way of training of a task each, with everything `run` needs."""
+    found = []
+    for task in settings.tasks:
+        shared = {name: value for name, value in asdict(task).items() if name not in ("seeds", "blocks", "methods")}
+        shared |= {"learner": task.learner.learner, "settings": shared["learner"]}
+        ways = [{"method": method, **asdict(SINGLE)} for method in task.methods]
+        ways += [{"method": "gst", **asdict(one)} for one in task.blocks]
+        found += [shared | way | {"seed": seed} for seed in range(task.seeds) for way in ways]
+    return found
+
+
+def units(configuration: dict) -> int:
+    """Count the rows of one configuration."""
+    return configuration["steps"] // configuration["every"]
+
+
+def run(configuration: dict, context: Context) -> list[dict]:
+    """Train one agent in one way; one row every so many steps."""
+    trainer, algorithm = begun(configuration)
+    window, method = configuration["window"], configuration["method"]
+
+    def report() -> dict:
+        return {"return": trainer.earned(window), "games": len(trainer.games.scores), **algorithm.report()}
+
+    history = actor_critic.train(
+        trainer,
+        configuration["every"],
+        report,
+        context.checkpoint("session"),
+        on_progress=lambda: context.report_progress(f"{configuration['game']} {method}"),
+    )
+    key = {name: configuration[name] for name in KEYS} | {"share": share(trainer.network, layers(trainer.network))}
+    rows = [key | row | {name: row[f"ratio_{bitmap}"] for name, bitmap in RATIOS.items()} for row in history]
+    return [{name: row[name] for name in COLUMNS} for row in rows]
+
+
+def begun(configuration: dict) -> tuple[actor_critic.Trainer, GroupSparseTraining]:
+    """Make the training of a configuration at its beginning, blocks in place."""
+    own = dict(configuration["settings"])
+    settings = actor_critic.Settings(**own | {"network": Sizes(**own["network"])})
+    pruning, dense = Pruning(**configuration["pruning"]), configuration["method"] == "dense"
+    way = {name: configuration[name] for name in ("block", "shift", "conversion")}
+    found: list[Compression] = []
+
+    def prepare(network: nn.Module) -> None:
+        found.append(Compression() if dense else Compression(layers(network), **way, window=configuration["window"]))
+        begin(network, found[0])
+
+    trainer = actor_critic.start(
+        configuration["game"], configuration["seed"], settings, configuration["steps"], prepare
+    )
+    schedule = pruners.Once(0.0) if dense else pruning.schedule()
+    trainer.callback = GroupSparseTraining(
+        trainer.network,
+        found[0],
+        [schedule],
+        [trainer.optimizer],
+        reward=lambda step: [trainer.earned(configuration["window"])],
+    )
+    return trainer, trainer.callback
+
+
+def layers(network: nn.Module) -> tuple[str, ...]:
+    """List all weights but those of the first layer and of the heads."""
+    names = [layer.name for layer in pruners.prunable(network)]
+    return tuple(name for name in names[1:] if not name.startswith(("actor.", "critic.")))

@@ -1,0 +1,156 @@
+"""Group-sparse training of classifiers (paper 5, section 4.5 and figure 10), and the rivals it is compared with.
+
+One configuration is one network on one data set, one seed, and one way of training:
+
+    dense    the network as it is
+    rwp      reward-aware pruning of single weights
+    gst      Algorithm 1 with reward-aware pruning, once a block size, shift and conversion
+
+What stands in for the reward the paper does not say. Here it is the accuracy on training images that are held out, from
+which no way of training learns; the test images have no part in it. It is measured at each chance to prune.
+
+`compression_ratio` is equation 3 averaged over the updates so far; beside it equation 2 (`ideal_ratio`), and equation 3
+with a bitmap on coefficients (`coefficient_ratio`). `share` is P_comp / P_total. `accuracy` is that on the test images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+import torch
+from torch import nn
+
+from lib import pruners
+from lib.base import BadInput, Count, Range, refuse_unknown
+from lib.companion.sweep.context import Context
+from lib.data import vision
+from lib.models.alexnet import alexnet
+from lib.models.resnet import resnet32, small_resnet
+from lib.papers.gst.experiments.algorithm import Compression, GroupSparseTraining, begin, share
+from lib.papers.gst.experiments.ways import METHODS, RATIOS, SINGLE, Blocks, Pruning, refuse_methods
+from lib.training.examples import Examples
+from lib.training.supervised import Training, accuracy, hold_out, seed_of, train
+
+NETWORKS: dict[str, Callable[[int], nn.Module]] = {  # from the number of classes
+    "resnet32": resnet32,
+    "small_resnet": small_resnet,
+    "alexnet": alexnet,
+}
+KEYS = ("data", "network", "method", "block", "shift", "conversion", "seed")
+INDEX = (*KEYS, "epoch")
+COLUMNS = (*INDEX, "accuracy", "held_out", "sparsity", "phase", "share", *RATIOS)
+
+
+@dataclass(frozen=True)
+class Task:
+    """Describe one network on one data set.
+
+    Attributes:
+        first, last: which weights are compressed, counted from 1 in the network's order as the paper counts layers.
+        seeds: how many, from 0.
+        held_out: share of the training images that the reward is measured on.
+        pruning: `every` counts updates.
+        blocks: the ways of grouping, besides single weights.
+        methods: those of single weights, some of METHODS.
+    """
+
+    data: str
+    network: str
+    first: Count
+    last: Count
+    seeds: Count
+    held_out: Annotated[float, Range(0, 1)]
+    training: Training
+    pruning: Pruning
+    blocks: tuple[Blocks, ...]
+    methods: tuple[str, ...] = METHODS
+
+    def __post_init__(self):
+        refuse_unknown(self, data=vision.names(), network=NETWORKS)
+        refuse_methods(self.methods)
+        if self.first > self.last:
+            raise BadInput(f"first={self.first} comes after last={self.last}: name the first and the last layer")
+        for one in self.blocks:
+            one.check()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """List the tasks, each a network on a data set."""
+
+    tasks: tuple[Task, ...]
+
+
+def configurations(settings: Settings) -> list[dict]:
+    """Lay out the grid: a seed and a way of training of a task each, with everything `run` needs."""
+    found = []
+    for task in settings.tasks:
+        shared = {name: value for name, value in asdict(task).items() if name not in ("seeds", "blocks", "methods")}
+        ways = [{"method": method, **asdict(SINGLE)} for method in task.methods]
+        ways += [{"method": "gst", **asdict(one)} for one in task.blocks]
+        found += [shared | way | {"seed": seed} for seed in range(task.seeds) for way in ways]
+    return found
+
+
+def units(configuration: dict) -> int:
+    """Count the epochs of training in one configuration."""
+    return configuration["training"]["epochs"]
+
+
+def run(configuration: dict, context: Context) -> list[dict]:
+    """Train one network in one way; one row an epoch."""
+    data, seed = vision.load(configuration["data"]), configuration["seed"]
+    training, pruning = Training(**configuration["training"]), Pruning(**configuration["pruning"])
+    examples, held = hold_out(Examples.of(data, context.device), configuration["held_out"], seed)
+    torch.manual_seed(seed_of(seed))
+    model = NETWORKS[configuration["network"]](data.classes).to(context.device)
+    layers = chosen(model, configuration["first"], configuration["last"])
+    method, way = configuration["method"], {name: configuration[name] for name in ("block", "shift", "conversion")}
+    compression = Compression() if method == "dense" else Compression(layers, **way, reward="evaluation")
+    begin(model, compression)
+
+    def reward(step: int) -> list[float] | None:
+        """Measure the accuracy on the images held out, at each chance to prune."""
+        if step % pruning.every:
+            return None
+        found = accuracy(model, held, training.precision)
+        model.train()
+        return [found]
+
+    made: list[GroupSparseTraining] = []
+
+    def hook(optimizer: torch.optim.Optimizer) -> GroupSparseTraining:
+        schedule = pruners.Once(0.0) if method == "dense" else pruning.schedule()
+        made.append(GroupSparseTraining(model, compression, [schedule], [optimizer], reward=reward))
+        return made[0]
+
+    def report() -> dict:
+        return {"held_out": made[0].rewards[0], **made[0].report()}
+
+    history = train(
+        model,
+        examples,
+        training,
+        seed,
+        state=context.checkpoint("session.pt"),
+        on_progress=lambda: context.report_progress(f"{configuration['network']} {method}"),
+        callback=hook,
+        report=report,
+    )
+    key = {name: configuration[name] for name in KEYS} | {"share": share(model, layers)}
+    rows = [key | row | {name: row[f"ratio_{bitmap}"] for name, bitmap in RATIOS.items()} for row in history]
+    return [{name: row[name] for name in COLUMNS} for row in rows]
+
+
+def chosen(model: nn.Module, first: int, last: int) -> tuple[str, ...]:
+    """List the names of the weights from the first to the last, counted from 1.
+
+    Raises:
+        BadInput: the network has fewer.
+    """
+    names = [layer.name for layer in pruners.prunable(model)]
+    if last > len(names):
+        raise BadInput(f"last={last}: this network has {len(names)} layers")
+    return tuple(names[first - 1 : last])

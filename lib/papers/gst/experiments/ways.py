@@ -1,0 +1,59 @@
+"""What every experiment of paper 5 sets: how blocks are made, and how reward-aware pruning goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lib import pruners
+from lib.base import BadInput
+from lib.papers.gst.experiments.algorithm import Compression
+
+METHODS = ("dense", "rwp")  # of single weights; blocks are the method gst
+RATIOS = {"compression_ratio": "weights", "ideal_ratio": "none", "coefficient_ratio": "coefficients"}  # and bitmaps
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """Hold the settings of `pruners.RewardAware` but its start."""
+
+    increase: float = 0.01
+    every: int = 5_000
+    limit: float = 0.95
+    initial_reward: float = 0.0
+    reference: str = "record"
+
+    def schedule(self, begin: int = 0) -> pruners.RewardAware:
+        """Make reward-aware pruning from this step on."""
+        return pruners.RewardAware(self.increase, self.every, begin, self.limit, self.initial_reward, self.reference)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Describe a way of grouping, see `algorithm.Compression`."""
+
+    block: int
+    shift: float
+    conversion: str = "none"
+
+    def check(self) -> None:
+        """Refuse what is no way of grouping.
+
+        Raises:
+            BadInput: single weights, which are methods of their own, or a conversion that there is not.
+        """
+        Compression(("any",), self.block, self.shift, self.conversion)
+        if self.block == 1 or self.shift == 0:
+            raise BadInput("blocks of one weight are trained anyway; ask for larger ones and a shift")
+
+
+SINGLE = Blocks(1, 0.0)  # weights that share nothing: dense networks, and reward-aware pruning alone
+
+
+def refuse_methods(methods: tuple[str, ...]) -> None:
+    """Refuse methods of single weights that nobody knows.
+
+    Raises:
+        BadInput: the first of them.
+    """
+    if unknown := [name for name in methods if name not in METHODS]:
+        raise BadInput(f"methods: {unknown[0]!r} is unknown; known are {', '.join(METHODS)}")

@@ -1,0 +1,242 @@
+"""What a detector learns from, and how it is judged: focal loss, boxes, non-maximum suppression, average precision.
+
+Average precision is computed by COCO's own code (pycocotools), as table 4 of paper 2 has it: the mean over overlaps of
+0.50, 0.55, ..., 0.95 and over classes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lib.base import BadInput
+from lib.data.canvases import Canvases
+from lib.models.detector import Detector, places
+
+# Of the focal loss. Lin et al. 2017 take 0.25 and 2 for a hundred thousand places on a picture; for the some hundred
+# here a softer focus learns several times as fast (tried on the dense network).
+ALPHA, GAMMA = 0.5, 1.0
+CENTRE = 1.5  # places within so many strides of a box's centre learn it (FCOS's centre sampling)
+LONGEST = 6.0  # a scale learns boxes whose longer side is at most so many strides; the coarsest learns all above
+
+Scale = Callable[[Tensor], Tensor]  # from uint8 canvases to what the backbone has learned to read
+
+LEAST = 0.05  # scores below are no findings
+MOST = 100  # findings on a canvas, as many as COCO counts
+SHARED = 0.5  # of two findings of a class whose boxes overlap by more, the weaker goes
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """What a batch of canvases holds.
+
+    Attributes:
+        boxes: of each canvas [n, 4], left, top, right, bottom in pixels.
+        labels: of each canvas int64 [n].
+    """
+
+    boxes: Sequence[Tensor]
+    labels: Sequence[Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """What a detector finds on one canvas, strongest first: boxes [n, 4], labels [n] and scores [n]."""
+
+    boxes: Tensor
+    labels: Tensor
+    scores: Tensor
+
+
+def assign(centres: Tensor, strides: Tensor, boxes: Tensor) -> Tensor:
+    """Say which box each place learns: its number, or -1 for none, int64 [P].
+
+    A place learns a box that it lies in, near the centre and of its scale's size; of several the smallest.
+
+    Args:
+        centres, strides: of `lib.models.detector.places`.
+        boxes: [n, 4].
+    """
+    x, y = centres[:, :1], centres[:, 1:]
+    left, top, right, bottom = boxes.T
+    inside = (x > left) & (x < right) & (y > top) & (y < bottom)
+    reach = CENTRE * strides[:, None]
+    near = ((x - (left + right) / 2).abs() < reach) & ((y - (top + bottom) / 2).abs() < reach)
+    longest = torch.maximum(right - left, bottom - top)
+    above = torch.where(strides == strides.min(), 0.0, LONGEST * strides / 2)[:, None]
+    upto = torch.where(strides == strides.max(), torch.inf, LONGEST * strides)[:, None]
+    areas = (right - left) * (bottom - top)
+    areas = torch.where(inside & near & (longest > above) & (longest <= upto), areas, torch.inf)
+    smallest, which = areas.min(1)
+    return torch.where(smallest.isfinite(), which, -1)
+
+
+def focal(logits: Tensor, truths: Tensor) -> Tensor:
+    """Sum the focal loss (Lin et al. 2017, equation 5) over all logits; truths are 0 or 1, of the same shape.
+
+    A place that is judged well already counts for little, because there are thousands of them on a canvas.
+    """
+    entropy = F.binary_cross_entropy_with_logits(logits, truths, reduction="none")
+    right = torch.where(truths > 0, logits, -logits).sigmoid()
+    weight = torch.where(truths > 0, ALPHA, 1 - ALPHA)
+    return (weight * (1 - right) ** GAMMA * entropy).sum()
+
+
+def corners(centres: Tensor, distances: Tensor) -> Tensor:
+    """Turn distances [..., 4] to left, top, right and bottom from places [..., 2] into boxes [..., 4]."""
+    return torch.cat([centres - distances[..., :2], centres + distances[..., 2:]], -1)
+
+
+def generalised_overlap(one: Tensor, other: Tensor) -> Tensor:
+    """Compute the generalised intersection over union of boxes, pair by pair, [..., 4] and [..., 4] to [...].
+
+    Rezatofighi et al. 2019: intersection over union, less the share of the smallest box around both that neither
+    covers; so it tells how far two boxes are apart that do not meet.
+    """
+    sides = (torch.minimum(one[..., 2:], other[..., 2:]) - torch.maximum(one[..., :2], other[..., :2])).clamp(min=0)
+    around = (torch.maximum(one[..., 2:], other[..., 2:]) - torch.minimum(one[..., :2], other[..., :2])).prod(-1)
+    shared = sides.prod(-1)
+    union = (one[..., 2:] - one[..., :2]).prod(-1) + (other[..., 2:] - other[..., :2]).prod(-1) - shared
+    return shared / union - (around - union) / around
+
+
+class DetectionLoss:
+    """The loss of a detector on square canvases of one side: focal for classes, generalised overlap for boxes."""
+
+    def __init__(self, detector: Detector, side: int, device: str = "cpu"):
+        self.centres, self.strides = (found.to(device) for found in places(detector.strides, side))
+
+    def __call__(self, found: tuple[Tensor, Tensor], truth: Truth) -> Tensor:
+        """Compute both parts, divided by the number of places that learn a box, and add them."""
+        logits, distances = found
+        chosen = torch.stack([assign(self.centres, self.strides, boxes) for boxes in truth.boxes])
+        canvas, place = (chosen >= 0).nonzero(as_tuple=True)
+        begins = torch.tensor([0, *(len(boxes) for boxes in truth.boxes)], device=chosen.device).cumsum(0)
+        which = begins[canvas] + chosen[canvas, place]
+        count = max(1, len(which))
+        classes = torch.zeros_like(logits)
+        classes[canvas, place, torch.cat([*truth.labels])[which]] = 1
+        boxes = corners(self.centres[place], distances[canvas, place])
+        apart = 1 - generalised_overlap(boxes, torch.cat([*truth.boxes])[which])
+        return (focal(logits, classes) + apart.sum()) / count
+
+
+def batches(
+    canvases: Canvases, batch: int, scale: Scale, device: str = "cpu", count: int | None = None
+) -> Callable[[torch.Generator], tuple[Tensor, Truth]]:
+    """Draw batches of canvases and what is on them, for `lib.training.steps.fit`.
+
+    Args:
+        count: draw from the first so many; None: from all.
+    """
+    images = torch.from_numpy(canvases.images[:count]).to(device)
+    boxes = [torch.from_numpy(one).to(device) for one in canvases.boxes[:count]]
+    labels = [torch.from_numpy(one).to(device) for one in canvases.labels[:count]]
+
+    def draw(generator: torch.Generator) -> tuple[Tensor, Truth]:
+        chosen = torch.randint(len(images), (batch,), generator=generator)
+        truth = Truth([boxes[one] for one in chosen], [labels[one] for one in chosen])
+        return scale(images[chosen.to(device)]), truth
+
+    return draw
+
+
+def suppress(findings: Findings, most: int = MOST) -> Findings:
+    """Keep of findings that lie on one another the strongest of each class, at most so many (class-wise).
+
+    Args:
+        findings: strongest first.
+    """
+    boxes, labels = findings.boxes, findings.labels
+    spread = labels[:, None] * (boxes.max() + 1 if len(boxes) else 0)  # boxes of other classes never meet
+    apart = boxes + spread
+    sides = torch.minimum(apart[:, None, 2:], apart[None, :, 2:]) - torch.maximum(
+        apart[:, None, :2], apart[None, :, :2]
+    )
+    shared = sides.clamp(min=0).prod(-1)
+    areas = (boxes[:, 2:] - boxes[:, :2]).prod(-1)
+    covers = (shared / (areas[:, None] + areas[None] - shared) > SHARED).numpy()
+    kept: list[int] = []
+    for one in range(len(boxes)):
+        if len(kept) < most and not covers[one, kept].any():
+            kept.append(one)
+    return Findings(boxes[kept], labels[kept], findings.scores[kept])
+
+
+def detect(
+    detector: nn.Module, strides: Sequence[int], images: Tensor, scale: Scale, batch: int = 100
+) -> list[Findings]:
+    """Find digits on uint8 canvases [N, 1, side, side].
+
+    Args:
+        detector: a `Detector`, or one in INT8.
+        strides: the detector's.
+    """
+    centres, _ = places(strides, images.shape[-1])
+    detector.eval()
+    found = []
+    with torch.no_grad():
+        for part in images.split(batch):
+            logits, distances = (each.float().cpu() for each in detector(scale(part)))
+            boxes = corners(centres, distances).clamp(0, images.shape[-1])
+            found += [_findings(*one) for one in zip(logits.sigmoid(), boxes, strict=True)]
+    return found
+
+
+def _findings(scores: Tensor, boxes: Tensor) -> Findings:
+    """Those of one canvas, from scores [P, classes] and boxes [P, 4]."""
+    place, label = (scores > LEAST).nonzero(as_tuple=True)
+    strongest = scores[place, label].argsort(descending=True, stable=True)[: 4 * MOST]
+    place, label = place[strongest], label[strongest]
+    return suppress(Findings(boxes[place], label, scores[place, label]))
+
+
+def average_precision(canvases: Canvases, findings: Sequence[Findings]) -> tuple[float, float]:
+    """Compute average precision in percent by pycocotools: the mean over overlaps and classes, and that at 0.5."""
+    from pycocotools.coco import COCO  # imported here: whoever only trains does not need them
+    from pycocotools.cocoeval import COCOeval
+
+    if len(canvases) != len(findings):
+        raise BadInput(f"{len(findings)} lists of findings for {len(canvases)} canvases: expected one each")
+    truth = [
+        {"id": 0, "image_id": number, "category_id": int(label), "bbox": _coco(box), "area": _area(box), "iscrowd": 0}
+        for number in range(len(canvases))
+        for box, label in zip(canvases.boxes[number], canvases.labels[number], strict=True)
+    ]
+    found = [
+        {"image_id": number, "category_id": int(label), "bbox": _coco(box), "score": float(score)}
+        for number, one in enumerate(findings)
+        for box, label, score in zip(one.boxes.numpy(), one.labels, one.scores, strict=True)
+    ]
+    if not found:
+        return 0.0, 0.0
+    with contextlib.redirect_stdout(io.StringIO()):  # it prints what it does
+        known = COCO()
+        known.dataset = {
+            "images": [{"id": number} for number in range(len(canvases))],
+            "categories": [{"id": label} for label in sorted({entry["category_id"] for entry in truth})],
+            "annotations": [{**entry, "id": number} for number, entry in enumerate(truth, 1)],
+        }
+        known.createIndex()
+        judge = COCOeval(known, known.loadRes(found), "bbox")
+        judge.evaluate()
+        judge.accumulate()
+        judge.summarize()
+    return 100 * float(judge.stats[0]), 100 * float(judge.stats[1])
+
+
+def _coco(box: np.ndarray) -> list[float]:
+    """A box as COCO writes it: left, top, width, height."""
+    left, top, right, bottom = map(float, box)
+    return [left, top, right - left, bottom - top]
+
+
+def _area(box: np.ndarray) -> float:
+    return float((box[2] - box[0]) * (box[3] - box[1]))

@@ -1,0 +1,74 @@
+"""Games played side by side, as a learner sees them: the last frames of each, and rewards of at most one point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from lib.data import games
+
+
+class Games:
+    """Play games of one kind side by side.
+
+    An episode of the learner ends with each life, so that losing one counts; the score of a game counts all its lives.
+    Where one ends the next begins within the same step, and the frames of before are gone.
+
+    Args:
+        name: of the game, see `games.make`.
+        seeds: one a game.
+        frames: how many of the last frames are seen at once.
+
+    Attributes:
+        seen: what each game shows now, uint8 [game, frames, side, side], the newest frame last.
+        scores: of the games that have ended, in their order.
+    """
+
+    def __init__(self, name: str, seeds: Sequence[int], frames: int = 4):
+        self.name = name
+        self.games = [games.make(name, seed) for seed in seeds]
+        self.actions = self.games[0].actions
+        for game in self.games:
+            game.begin()
+        side = self.games[0].frame.shape[0]
+        self.seen = np.zeros((len(self.games), frames, side, side), np.uint8)
+        self.seen[:, -1] = [game.frame for game in self.games]
+        self.running = np.zeros(len(self.games))
+        self.scores: list[float] = []
+
+    def step(self, actions: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Press a button in each game: rewards -1, 0 or 1, and whether an episode has ended, float32 [game] each."""
+        rewards, ended = np.zeros((2, len(self.games)), np.float32)
+        for place, (game, action) in enumerate(zip(self.games, actions, strict=True)):
+            points, lost, over = game.step(int(action))
+            rewards[place] = np.sign(points)
+            self.running[place] += points
+            if over:
+                self.scores.append(float(self.running[place]))
+                self.running[place] = 0
+            if lost or over:
+                ended[place] = 1
+                self.seen[place] = 0
+                game.begin()
+            self.seen[place, :-1] = self.seen[place, 1:]
+            self.seen[place, -1] = game.frame
+        return rewards, ended
+
+    def state_dict(self) -> dict:
+        """Give all that the future of the games depends on."""
+        return {
+            "games": [game.state_dict() for game in self.games],
+            "seen": torch.from_numpy(self.seen.copy()),
+            "running": self.running.tolist(),
+            "scores": self.scores,
+        }
+
+    def load_state_dict(self, content: dict) -> None:
+        """Go on from where `state_dict` was called."""
+        for game, state in zip(self.games, content["games"], strict=True):
+            game.load_state_dict(state)
+        self.seen[:] = content["seen"].numpy()
+        self.running[:] = content["running"]
+        self.scores = list(content["scores"])

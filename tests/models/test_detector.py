@@ -1,0 +1,64 @@
+"""Laws of `lib.models.detector`: shapes, places, and what 2:4's rule prunes of it."""
+
+import pytest
+import torch
+
+from lib import pruners
+from lib.models.detector import RARE, Classifier, Detector, backbone, places, small_backbone
+
+
+@pytest.mark.parametrize(("build", "side", "channels"), [(backbone, 128, 32), (small_backbone, 64, 16)])
+def test_there_is_an_answer_for_each_place_of_each_scale(build, side, channels):
+    detector = Detector(build(), channels).eval()
+    centres, strides = places(detector.strides, side)
+    logits, distances = detector(torch.zeros(2, 1, side, side))
+    count = sum((side // stride) ** 2 for stride in detector.strides)
+    assert centres.shape == (count, 2)
+    assert strides.shape == (count,)
+    assert logits.shape == (2, count, 10)
+    assert distances.shape == (2, count, 4)
+    assert (distances > 0).all()
+
+
+def test_places_written_out():
+    centres, strides = places((2, 4), 4)
+    assert centres.tolist() == [[1, 1], [3, 1], [1, 3], [3, 3], [2, 2]]
+    assert strides.tolist() == [2, 2, 2, 2, 4]
+
+
+def test_the_answer_at_a_place_is_about_what_lies_there():
+    """A change in one corner of the canvas changes the fine answers there and leaves those far away."""
+    torch.manual_seed(0)
+    detector = Detector(small_backbone(), 16).eval()
+    plain, changed = torch.zeros(2, 1, 1, 128, 128)
+    changed[..., :4, :4] = 1
+    centres, strides = places(detector.strides, 128)
+    with torch.no_grad():
+        moved = (detector(plain)[0] - detector(changed)[0]).abs().sum(-1)[0]
+    fine = strides == strides.min()
+    near, far = (centres < 8).all(1) & fine, (centres > 100).all(1) & fine
+    assert moved[near].max() > 0
+    assert moved[far].max() == 0
+
+
+def test_a_new_head_says_that_next_to_nothing_is_there():
+    torch.manual_seed(0)
+    logits, _ = Detector(backbone(), 32).eval()(torch.zeros(1, 1, 128, 128))
+    assert logits.sigmoid().mean().item() == pytest.approx(RARE, rel=0.3)
+
+
+def test_a_detector_has_a_copy_of_the_backbone_with_its_masks():
+    trained = Classifier(small_backbone())
+    pruners.attach(trained, pruners.two_four(trained))
+    detector = Detector(trained.backbone)
+    held = {name for name in pruners.attached(trained) if name.startswith("backbone")}
+    assert set(pruners.attached(detector)) == held
+    with torch.no_grad():
+        next(detector.backbone.parameters()).zero_()
+    assert next(trained.backbone.parameters()).any()
+
+
+def test_the_rule_leaves_only_the_first_convolution():
+    assert [rule.name for rule in pruners.layer_rule(Detector(backbone(), 32)) if not rule.pruned] == [
+        "backbone.stem.0.weight"
+    ]

@@ -1,0 +1,68 @@
+"""`verify` says what the weights are, whatever was promised of them."""
+
+import pytest
+import torch
+from torch import nn
+
+from lib import pruners
+from lib.models.lenet import small_lenet
+from lib.models.mlp import MLP, generators
+from lib.pruners.verified import tightest
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ([1, 1, 1, 1, 1, 1, 1, 1], (1, 1)),
+        ([1, 0, 1, 0, 0, 1, 1, 0], (1, 2)),
+        ([1, 1, 0, 0, 0, 1, 1, 0], (2, 4)),
+        ([1, 1, 1, 0, 0, 1, 0, 0], (4, 8)),
+        ([1, 1, 1, 1, 0, 1, 1, 1], (7, 8)),
+        ([0, 0, 0, 0, 0, 0, 0, 0], (0, 2)),
+        ([1, 0, 0, 0, 0, 0, 0, 0], (1, 8)),
+    ],
+)
+def test_the_tightest_pattern_by_hand(row, expected):
+    assert tightest(torch.tensor([row]).float()) == expected
+
+
+def test_every_pattern_is_recognised_layer_by_layer():
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(5)))
+    scores = pruners.magnitude(model)
+    masks = pruners.n_of_m(scores.only(["0.weight"]), 2, 4) | pruners.n_of_m(scores.only(["1.weight"]), 4, 8)
+    masks |= pruners.transposable(scores.only(["2.weight"])) | pruners.unstructured(scores.only(["3.weight"]), 0.5)
+    pruners.attach(model, masks)
+    table = pruners.verify(model).set_index("layer")
+    assert table.pattern.tolist() == ["2:4", "4:8", "2:4", "unstructured", "dense", ""]
+    assert table.two_four.tolist() == [True, False, True, False, False, False]
+    assert table.both_ways.tolist() == [False, False, True, False, False, False]
+    assert table.sparsity.tolist() == pytest.approx([0.5, 0.5, 0.5, 0.5, 0, 0.4])
+    assert table["mask"].tolist() == ["held"] * 4 + ["", ""]
+    pruners.detach(model)
+    assert pruners.verify(model)["mask"].tolist() == ["free"] * 4 + ["", ""]
+
+
+def test_a_promise_is_not_taken_for_zeros():
+    """A mask is attached, but the layer's weight is changed behind it, as a loader does that knows no masks."""
+    model = small_lenet()
+    pruners.attach(model, pruners.two_four(model))
+    pruners.detach(model)
+    assert pruners.verify(model).set_index("layer").pattern["fc1.weight"] == "2:4"
+    with torch.no_grad():
+        model.fc1.weight += 1
+    row = pruners.verify(model).set_index("layer").loc["fc1.weight"]
+    assert (row.pattern, row.two_four, row.sparsity) == ("dense", False, 0)
+
+
+def test_a_convolution_is_read_along_its_input_channels_and_a_stack_run_by_run():
+    model = nn.Conv2d(4, 2, 3, bias=False)
+    with torch.no_grad():
+        model.weight.fill_(1)[:, ::2] = 0
+    assert pruners.verify(model).pattern[0] == "1:2"
+    with torch.no_grad():
+        model.weight.fill_(1)[..., ::2] = 0
+    assert pruners.verify(model).pattern[0] == "unstructured"
+    stack = MLP([8, 8, 4], generators([0, 1]))
+    pruners.attach(stack, pruners.unstructured(pruners.magnitude(stack), 0.5))
+    assert pruners.verify(stack).sparsity.iloc[-1] == 0.5

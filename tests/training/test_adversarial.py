@@ -1,0 +1,113 @@
+"""Laws of `lib.training.adversarial`: whose weights a loss moves, what is learned, stopping without a trace."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from lib.base import BadInput
+from lib.models.dcgan import small_dcgan
+from lib.training import adversarial
+from lib.training.adversarial import Play, fit, make, scaled, toward
+
+IMAGES = torch.randint(256, (70, 1, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+SETTINGS = Play(epochs=3, batch=16, learning_rate=1e-3)
+
+
+def pair():
+    torch.manual_seed(4)
+    return small_dcgan(width=4)
+
+
+def play(settings=SETTINGS, images=IMAGES, **more):
+    generator, discriminator = pair()
+    rows = fit(generator, discriminator, images, settings, 7, **more)
+    return generator, discriminator, rows
+
+
+def states(*networks):
+    return torch.cat([value.flatten().float() for network in networks for value in network.state_dict().values()])
+
+
+def test_pixels_are_scaled_to_what_the_generator_makes():
+    assert scaled(torch.tensor([0, 255], dtype=torch.uint8)).tolist() == [-1.0, 1.0]
+
+
+def test_losses_are_cross_entropies():
+    logits = torch.tensor([0.3, -1.2])
+    right = logits.sigmoid()
+    assert float(toward(logits, 1.0)) == pytest.approx(float(-right.log().mean()))
+    assert float(toward(logits, 0.0)) == pytest.approx(float(-(1 - right).log().mean()))
+
+
+def test_each_loss_moves_its_own_network_only(monkeypatch):
+    moved = []
+    step = adversarial._step
+
+    def watched(optimizer, loss):
+        before = states(*networks)
+        parts = len(states(networks[0]))
+        step(optimizer, loss)
+        change = (states(*networks) != before).nonzero().flatten()
+        moved.append((bool((change < parts).any()), bool((change >= parts).any())))
+
+    networks = pair()
+    monkeypatch.setattr(adversarial, "_step", watched)
+    fit(*networks, IMAGES, replace(SETTINGS, epochs=1), 7)
+    assert moved == [(False, True), (True, False)] * 4
+    assert all(parameter.requires_grad for parameter in networks[1].parameters())
+
+
+def test_a_batch_that_is_not_full_is_left_out_and_rows_are_epochs():
+    generator, _, rows = play(measure=lambda generator: float(not generator.training))
+    assert [row["epoch"] for row in rows] == [1, 2, 3]
+    assert all(row["measured"] == 1 for row in rows)  # measured in evaluation mode
+    assert generator.layers[1].num_batches_tracked == 3 * (70 // 16)
+
+
+def test_it_learns_the_brightness_of_the_images():
+    dark = torch.full((64, 1, 8, 8), 20, dtype=torch.uint8)
+    generator, _, _ = play(Play(epochs=30, batch=16, learning_rate=2e-3), dark)
+    assert make(generator, 100, 0).float().mean() < 60
+    assert make(pair()[0], 100, 0).float().mean() > 100
+
+
+def test_made_images_depend_on_the_seed_and_not_on_batches():
+    generator, _, _ = play()
+    one, batched, other = make(generator, 30, 0), make(generator, 30, 0, batch=7), make(generator, 30, 1)
+    assert one.dtype == torch.uint8
+    assert (one.int() - batched.int()).abs().max() <= 1
+    assert not torch.equal(one, other)
+
+
+def test_a_session_that_was_stopped_ends_with_the_same_numbers(tmp_path):
+    *expected, rows = play()
+    calls = iter([None, KeyboardInterrupt])
+
+    def stop():
+        if error := next(calls):
+            raise error
+
+    state = tmp_path / "pair.pt"
+    with pytest.raises(KeyboardInterrupt):
+        play(state=state, on_progress=stop)
+    *found, again = play(state=state)
+    assert [{k: v for k, v in row.items() if k != "measured"} for row in again] == [
+        {k: v for k, v in row.items() if k != "measured"} for row in rows
+    ]
+    assert torch.equal(states(*found), states(*expected))
+
+
+def test_other_sessions_see_other_batches():
+    assert play(session=1)[2][0]["generator"] != play()[2][0]["generator"]
+
+
+def test_bad_settings_are_refused():
+    with pytest.raises(BadInput, match="epochs=0"):
+        Play(epochs=0, batch=2)
+    with pytest.raises(BadInput, match="learning_rate=-1"):
+        Play(epochs=1, batch=2, learning_rate=-1)
+    with pytest.raises(BadInput, match="batch=80, but there are only 70 images"):
+        play(Play(epochs=1, batch=80))
+    assert math.isfinite(play(Play(epochs=1, batch=70))[2][0]["discriminator"])
