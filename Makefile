@@ -4,7 +4,6 @@ PYTHON ?= python3
 # The environment is named by the lock files' checksum: a changed lock makes a new one, a touched file does not.
 READY := .venv/.ready-$(shell cat requirements.txt requirements-no-deps.txt | cksum | cut -d" " -f1)
 RUN := .venv/bin/python
-NOTEBOOKS = $(patsubst notebooks/%.ipynb,notebook@%,$(wildcard notebooks/*.ipynb)) # independent of each other: two at a time
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .DEFAULT_GOAL := help
@@ -26,9 +25,13 @@ $(READY):
 	.venv/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
+# `dvc repro --force` runs the same programs, one stage after the other; here all sweeps share one pool of processes, all
+# notebooks one process that has imported what they import, and DVC is told in the end that its stages have been run
 repro: env ## every quick result anew, then in ten lines how it compares with what is committed
-	dvc repro --quiet --force claims
-	printf '%s\n' $(NOTEBOOKS) | xargs -n 2 -P 2 dvc --wait-for-lock repro --quiet --force --single-item
+	$(RUN) -m lib.sweep --all --scale quick
+	$(RUN) -m lib.claims
+	$(RUN) -m lib.notebook --all
+	dvc commit --quiet --force dvc.yaml
 	@$(RUN) -m lib.compare --scale quick
 
 # tests run two at a time; more threads would only wait for each other

@@ -126,6 +126,21 @@ def test_every_notebook_has_a_stage():
     assert named == sorted(path.stem for path in base.NOTEBOOKS.glob("*.ipynb"))
 
 
+def test_one_command_runs_every_kind_of_stage_in_the_order_in_which_they_stand_on_each_other():
+    """`make repro` runs the stages' own programs for all at once, and then tells DVC."""
+    recipe = (base.ROOT / "Makefile").read_text().split("\nrepro:")[1].split("\n\n")[0].splitlines()[1:]
+    lines = [line.strip().removeprefix("@").replace("$(RUN)", "python") for line in recipe]
+    assert lines == [
+        "python -m lib.sweep --all --scale quick",  # all that params.yaml names: those that have a stage, see above
+        "python -m lib.claims",
+        "python -m lib.notebook --all",
+        "dvc commit --quiet --force dvc.yaml",
+        "python -m lib.compare --scale quick",
+    ]
+    kinds = {stage["cmd"].split()[2] for stage in stages("quick").values()}
+    assert kinds == {line.split()[2] for line in lines[:3]}
+
+
 def test_making_the_quick_results_never_trains_at_the_real_scale():
     """DVC follows dependencies into other pipelines: nothing that the root reads may be an output of the real one."""
     read = {dep for stage in stages("quick").values() for dep in stage["deps"]}

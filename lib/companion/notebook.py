@@ -1,6 +1,7 @@
 """Execute a notebook and keep it: the same bytes at each execution, figures too.
 
     python -m lib.notebook 20_two_four_pattern
+    python -m lib.notebook --all
 
 writes results/notebooks/NAME.ipynb and, through the notebook's `out` parameter, results/tables/ and results/figures/.
 """
@@ -11,8 +12,11 @@ import argparse
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
+import joblib
 import nbformat
 import papermill
 from nbclient.exceptions import DeadKernelError
@@ -23,13 +27,10 @@ from traitlets.config import Config
 
 from lib import base
 from lib.base import BadInput, writable
-from lib.companion import portable
+from lib.companion import portable, warm
 from lib.companion.results import write_text
 from lib.companion.settings import parse_yaml
 
-# NumPy's and SciPy's linear algebra (torch's threads are set in the notebooks): rounding that does not depend on how
-# many cores there are, and two notebooks side by side do not wait for each other's threads.
-ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 # The kernel's debugger would warn that it cannot see into Python's own frozen modules.
 QUIET = {"PYDEVD_DISABLE_FILE_VALIDATION": "1"}
 # What differs from one execution to the next and tells a reader nothing.
@@ -45,17 +46,19 @@ VOLATILE = [
 def main(words: list[str] | None = None) -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser("python -m lib.notebook", description=__doc__)
-    parser.add_argument("name", help=f"one of: {', '.join(names())}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of: {', '.join(names())}")
+    parser.add_argument("--all", action="store_true", help="every notebook, as many at a time as there are cores")
     parser.add_argument("-p", "--parameter", action="append", default=[], metavar="NAME=VALUE", help="VALUE as YAML")
     parser.add_argument("--results", type=Path, default=base.RESULTS, help="where results go (default: results/)")
     asked = parser.parse_args(words)
     try:
-        os.environ.update(
-            portable.SETTINGS | ONE_THREAD | QUIET
-        )  # what is trained live is what the quick sweeps trained
+        os.environ.update(portable.SETTINGS | QUIET)  # what is trained live is what the quick sweeps trained
+        if asked.all == bool(asked.names):
+            raise BadInput("name one notebook or more, or say --all")
+        base.refuse_twice(names=asked.names)
         out = asked.results.resolve()
         given = dict(parameter(text) for text in asked.parameter)
-        execute(asked.name, {"out": str(out), **given}, out / "notebooks" / f"{asked.name}.ipynb")
+        execute_all(names() if asked.all else asked.names, {"out": str(out), **given}, out / "notebooks")
     except BadInput as error:
         print(f"lib.notebook: {error}", file=sys.stderr)
         sys.exit(2)
@@ -72,6 +75,25 @@ def parameter(text: str) -> tuple[str, object]:
     if not equals:
         raise BadInput(f"-p {text}: expected NAME=VALUE")
     return name, parse_yaml(value, f"-p {text}: {value!r}")
+
+
+def execute_all(chosen: Sequence[str], parameters: dict, target: Path, folder: Path = base.NOTEBOOKS) -> None:
+    """Execute notebooks into a folder, of several as many at a time as there are cores, in kernels that start at once.
+
+    Raises:
+        BadInput: those of `execute`, a line a notebook; the others are executed all the same.
+    """
+    if len(chosen) > 1:
+        warm.use()
+    with ThreadPoolExecutor(min(len(chosen), joblib.cpu_count())) as pool:
+        running = [pool.submit(execute, name, parameters, target / f"{name}.ipynb", folder) for name in chosen]
+        wait(running)
+    errors = [error for one in running if (error := one.exception()) is not None]
+    for error in errors:
+        if not isinstance(error, BadInput):
+            raise error
+    if errors:
+        raise BadInput("\n".join(map(str, errors)))
 
 
 def execute(name: str, parameters: dict, target: Path, folder: Path = base.NOTEBOOKS) -> None:

@@ -33,6 +33,8 @@ SETTINGS = {
     "ONEDNN_MAX_CPU_ISA": "AVX2",
     # NumPy's and SciPy's products: a kernel for each family of processors; this one has fixed blocks.
     "OPENBLAS_CORETYPE": "Haswell",
+    # They add in other pieces with each number of threads, and there are as many as cores unless this says otherwise.
+    "OPENBLAS_NUM_THREADS": "1",
     # NumPy's functions and sums: no kernel beyond AVX2, by the names of NumPy 2.4.
     "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
     # Numba compiles for the processor it finds, and with fastmath adds in as many lanes as that one has.

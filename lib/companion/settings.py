@@ -20,6 +20,20 @@ NODES = 200_000  # values of a file, those behind aliases counted each time; the
 
 def read(experiment: str, scale: str, params: Path = base.PARAMS) -> dict:
     """Read the settings of one experiment at one scale, as params.yaml holds them."""
+    known = _of_scale(scale, params)
+    if experiment not in known:
+        there = ", ".join(map(str, known)) or "nothing"
+        raise BadInput(f"{params.name}: scale {scale} has no {experiment!r}; it has: {there}")
+    return known[experiment]
+
+
+def experiments(scale: str, params: Path = base.PARAMS) -> list[str]:
+    """List the experiments that a scale has settings for, in the order of params.yaml."""
+    return list(_of_scale(scale, params))
+
+
+def _of_scale(scale: str, params: Path) -> Mapping:
+    """Read all settings of a scale, by experiment."""
     if not params.exists():
         raise BadInput(f"{params} does not exist; it would hold the settings of every experiment")
     content = read_yaml(params)
@@ -28,11 +42,7 @@ def read(experiment: str, scale: str, params: Path = base.PARAMS) -> dict:
         raise BadInput(f"{params.name}: expected scales by name, found {content!r}")
     if scale not in content:
         raise BadInput(f"no scale {scale!r} in {params.name}; there are: {', '.join(map(str, content))}")
-    known = content[scale] if isinstance(content[scale], Mapping) else {}
-    if experiment not in known:
-        there = ", ".join(map(str, known)) or "nothing"
-        raise BadInput(f"{params.name}: scale {scale} has no {experiment!r}; it has: {there}")
-    return known[experiment]
+    return content[scale] if isinstance(content[scale], Mapping) else {}
 
 
 def read_yaml(path: Path, called: str = "") -> Any:

@@ -60,7 +60,7 @@ class Discriminator(nn.Module):
         self.apply(_begin)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images [N, 1, H, W] -> logits [N]."""
+        """Return images [N, 1, H, W] -> logits [N]."""
         return self.layers(images).flatten()
 
 
@@ -75,7 +75,7 @@ def dcgan(width: int = 32) -> tuple[Generator, Discriminator]:
 
 
 def small_dcgan(width: int = 16) -> tuple[Generator, Discriminator]:
-    """The same for 8 x 8 digits: from 16 numbers, 16 - 4w - 2w - 1 channels, and 1 - 2w - 4w - 1."""
+    """Return the same for 8 x 8 digits: from 16 numbers, 16 - 4w - 2w - 1 channels, and 1 - 2w - 4w - 1."""
     generator = [(4 * width, 2, 1, 0), (2 * width, 4, 2, 1), (1, 4, 2, 1)]
     discriminator = [(2 * width, 4, 2, 1), (4 * width, 4, 2, 1), (1, 2, 1, 0)]
     return Generator(16, generator), Discriminator(discriminator)

@@ -38,7 +38,7 @@ class Backbone(nn.Module):
         self.strides = tuple(stride * 2**stage for stage in range(1, len(widths)))
 
     def forward(self, images: Tensor) -> list[Tensor]:
-        """Images [N, 1, H, W] -> maps of every stage, [N, width, H / stride, W / stride]."""
+        """Return images [N, 1, H, W] -> maps of every stage, [N, width, H / stride, W / stride]."""
         maps = [self.stem(images)]
         for stage in self.stages:
             maps.append(stage(maps[-1]))
@@ -54,7 +54,7 @@ class Classifier(nn.Module):
         self.fc = nn.Linear(backbone.widths[-1], classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """[N, 1, H, W] -> logits [N, classes]."""
+        """Map [N, 1, H, W] to logits [N, classes]."""
         return self.fc(self.backbone(images)[-1].mean((2, 3)))
 
 
@@ -78,7 +78,7 @@ class Detector(nn.Module):
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Pixels between two places, of each scale."""
+        """Return pixels between two places, of each scale."""
         return self.backbone.strides
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -115,10 +115,10 @@ def places(strides: Sequence[int], side: int) -> tuple[Tensor, Tensor]:
 
 
 def backbone() -> Backbone:
-    """For MNIST's digits and canvases of 128 x 128: scales of 4, 8 and 16 pixels."""
+    """Build a backbone for MNIST's digits and canvases of 128 x 128: scales of 4, 8 and 16 pixels."""
     return Backbone((16, 32, 64, 128), stride=2)
 
 
 def small_backbone() -> Backbone:
-    """For 8 x 8 digits and canvases of 64 x 64: scales of 4 and 8 pixels."""
+    """Build a backbone for 8 x 8 digits and canvases of 64 x 64: scales of 4 and 8 pixels."""
     return Backbone((16, 32, 64), stride=2)

@@ -79,7 +79,7 @@ class Padded(nn.Module):
         self.stride, self.more = stride, channels_out - channels_in
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps [N, C, h, w] -> [N, C', h / stride, w / stride]."""
+        """Map [N, C, h, w] to [N, C', h / stride, w / stride]."""
         return F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.more))
 
 

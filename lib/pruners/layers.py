@@ -61,7 +61,7 @@ class Prunable:
 
     @property
     def inner(self) -> int:
-        """Length of the reduction (GEMM-K): how many products each output sums."""
+        """Return length of the reduction (GEMM-K): how many products each output sums."""
         return self.layout.reduction(self.weight.shape)
 
     @property
@@ -218,7 +218,7 @@ def _why(owners: Sequence[tuple[str, nn.Module, str, Layout | str]]) -> str:
 
 
 def chosen(layers: Iterable[Prunable], select: Select, whys: Mapping[str, str], there: str) -> list[str]:
-    """Names of the layers that are selected, see `prunable`, in the order of the selection.
+    """Return names of the layers that are selected, see `prunable`, in the order of the selection.
 
     Args:
         whys: why layers that are not among these are not.
@@ -334,5 +334,5 @@ def layer_rule(
 
 
 def eligible(model: nn.Module, select: Select = None) -> list[str]:
-    """Names of the weights that the 2:4 workflow prunes: those that `layer_rule` lets it."""
+    """Return names of the weights that the 2:4 workflow prunes: those that `layer_rule` lets it."""
     return [rule.name for rule in layer_rule(model, select=select) if rule.pruned]

@@ -201,7 +201,7 @@ def weight_of(layer: Prunable, values: Tensor) -> Tensor:
 
 
 def spread(layer: Prunable, values: Tensor) -> Tensor:
-    """Values of the trained parameter, such as its gradient, at each place of a weight that `copies` it."""
+    """Return values of the trained parameter, such as its gradient, at each place of a weight that `copies` it."""
     return weight_of(layer, values) if beneath(layer) else values
 
 

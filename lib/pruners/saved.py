@@ -100,7 +100,7 @@ def load(path: str | Path, model: nn.Module) -> None:
 
 
 def read(path: str | Path) -> tuple[OrderedDict[str, Tensor], dict[str, Tensor]]:
-    """What `save` wrote: a state_dict with each weight under its plain name, removed ones zero, and the masks.
+    """Say what `save` wrote: a state_dict with each weight under its plain name, removed ones zero, and the masks.
 
     Raises:
         BadInput: the file is not there, damaged, or not written by `save`.
@@ -134,7 +134,7 @@ def read(path: str | Path) -> tuple[OrderedDict[str, Tensor], dict[str, Tensor]]
 
 
 def plain(model: nn.Module) -> tuple[OrderedDict[str, Tensor], dict[str, Tensor]]:
-    """The model's `state_dict()`, each masked weight under its plain name, and the masks.
+    """Return the model's `state_dict()`, each masked weight under its plain name, and the masks.
 
     A mask on what another parametrization computes, groups of weights say, has no weight of its name beside it: the
     state has what is trained behind it.

@@ -23,7 +23,7 @@ def magnitude(model: nn.Module, select: Select = None) -> Scores:
 
 
 def random(model: nn.Module, seed: int | Sequence[int], select: Select = None) -> Scores:
-    """Uniform random scores: the control every other score has to beat. The same on every device.
+    """Return uniform random scores: the control every other score has to beat. The same on every device.
 
     Args:
         seed: of a stack one a run; a run's scores are those of a single network with its seed.

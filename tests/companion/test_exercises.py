@@ -34,6 +34,13 @@ def cubic(step, final, start, every, times):
     return final + (0 - final) * (1 - done / times) ** 3
 
 
+def of_cells(verdicts):
+    found = set(verdicts)
+    if found == {"reproduced"} or "reproduced" not in found:
+        return "differs" if "differs" in found else found.pop()
+    return "partly"
+
+
 def one_of_two(row):
     pairs = [row[i : i + 2] for i in range(0, len(row), 2)]
     return [keep for a, b in pairs for keep in ((True, False) if abs(a) >= abs(b) else (False, True))]
@@ -198,9 +205,13 @@ SOLUTIONS = {
     "42.3": lambda a, b, c, d: 25 * a + 25 * a * b + c * d + 100 * d,
     "42.4": hardened,
     "42.5": 6120,
-    "43.1": saved_alexnet_weights,
-    "43.2": 10.24,
-    "43.3": 0.504,
+    "43.1": 10.24,
+    "43.2": 0.504,
+    "43.3": saved_alexnet_weights,
+    "43.4": lambda widths, lambdas: round(
+        float(np.dot(np.array(widths) * [27, 864, 2304, 3456, 3456, 4096, 4096, 10], lambdas)), 6
+    ),
+    "43.5": 17.2,
     "50.1": 16_384,
     "50.2": 74.5,
     "50.3": circulant_block,
@@ -222,6 +233,8 @@ SOLUTIONS = {
     "53.4": lambda a, b: round(float(stats.spearmanr(a, b).statistic), 9),
     "53.5": 28,
     "61.1": 0.85,
+    "61.2": 1,
+    "61.3": of_cells,
 }
 WRONG = {
     "10.1": -0.1,
@@ -252,10 +265,6 @@ WRONG = {
     "32.3": lambda student, teacher, pretrained: 3 * student + (teacher if pretrained else 3 * teacher),
     "33.1": 100 * 3.45 / 5.98 / 2,
     "33.2": lambda errors: 100 * (errors["retrained"] - errors["dense"]) / errors["dense"],
-    "43.1": lambda widths, layer: 9 * (3, *widths)[layer] if layer < 5 else (*widths, 10)[layer + 1],  # the price
-    "43.2": 409.6,  # with ten classes and one lambda
-    "43.3": 0.357,
-    "61.1": 0.84,
 }
 
 

@@ -166,7 +166,7 @@ def test_a_failing_cell_is_named_and_leaves_the_old_result(folder: Path):
 
 def test_notebooks_compute_alike_on_every_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Instructions and threads decide the rounding."""
-    asked = {**portable.SETTINGS, **notebook.ONE_THREAD}
+    asked = portable.SETTINGS
     for name in asked:
         monkeypatch.setenv(name, "as it was")
     seen: list[str] = []

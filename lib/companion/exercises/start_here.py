@@ -27,6 +27,12 @@ def _without_stairs(step: int, final: float, start: int, every: int, times: int)
     return final * (1 - (1 - min(max((step - start) / (times * every), 0), 1)) ** 3)
 
 
+def _of_cells(verdicts: list[str]) -> str:
+    if len(set(verdicts)) == 1:
+        return verdicts[0]
+    return "partly" if "reproduced" in verdicts else "differs" if "differs" in verdicts else "undecided"
+
+
 EXERCISES: dict[str, Checker] = {
     "00.1": number(
         4352 - round(0.95 * 4352),
@@ -108,6 +114,48 @@ EXERCISES: dict[str, Checker] = {
         math.ceil(-100 * interval([-0.5, -0.7, -0.6]).low) / 100,
         "The lower end of the interval has to be at or above -m; round up. Student's t for three seeds is 4.303.",
         tolerance=0.004,
+        wrong={
+            0.6: "that is the mean; the whole interval has to be inside.",
+            0.7: "that is the worst seed; the interval reaches further.",
+            0.72: "1.96 is for many seeds; for three the factor is 4.303.",
+        },
+        second="-0.6 - 4.303 x 0.1 / 1.732 = -0.848.",
+        learned="Three seeds widen an interval so much that 0.6 points lost need a margin of 0.85.",
+    ),
+    "61.2": number(
+        1,
+        "5 % of twenty.",
+        wrong={
+            0: "each interval misses now and then; with twenty of them it adds up.",
+            0.05: "that is the share of one; how many are there?",
+            19: "those are called rightly.",
+        },
+        second="20 x 0.05.",
+        learned="That is why a table of verdicts is read as a whole: about one in twenty is luck.",
+    ),
+    "61.3": function(
+        _of_cells,
+        [
+            (["reproduced", "reproduced"],),
+            (["reproduced", "differs"],),
+            (["undecided", "differs"],),
+            (["undecided", "reproduced"],),
+            (["undecided"],),
+        ],
+        "First ask whether all are the same, then whether any is reproduced, then whether any differs.",
+        wrong=[
+            (
+                lambda verdicts: "reproduced" if "reproduced" in verdicts else verdicts[0],
+                "one reproduced cell is not all.",
+            ),
+            (lambda verdicts: max(verdicts, key=verdicts.count), "it is no vote: a single cell that differs counts."),
+            (
+                lambda verdicts: verdicts[0] if len(set(verdicts)) == 1 else "partly",
+                "if none is reproduced and some differ, the claim differs.",
+            ),
+        ],
+        second="set(verdicts) has one element, or holds 'reproduced', or holds 'differs'.",
+        learned="The worst cell never stands for all: each is shown beside the verdict.",
     ),
 }
 

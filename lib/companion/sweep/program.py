@@ -1,4 +1,4 @@
-"""Run an experiment's grid and write results/SCALE/runs/EXPERIMENT.csv.
+"""Run the grids of experiments and write results/SCALE/runs/EXPERIMENT.csv.
 
 Each finished configuration is kept at once; a sweep that was stopped or killed and is started again redoes only what
 is missing and ends with the same bytes.
@@ -18,9 +18,10 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,11 +30,12 @@ from tqdm import tqdm
 
 from lib import base
 from lib.base import BadInput
-from lib.companion import portable
+from lib.companion import portable, settings
 from lib.companion.results import write_csv, write_text
 from lib.companion.sweep import provenance
 from lib.companion.sweep.context import Context
 from lib.companion.sweep.grid import Grid, grid, names, run_one
+from lib.companion.sweep.order import LongestFirst
 from lib.companion.sweep.progress import Bar
 from lib.companion.sweep.store import Store
 
@@ -65,7 +67,8 @@ def main(words: list[str] | None = None) -> None:
 def arguments() -> argparse.ArgumentParser:
     """Declare what the command line may ask for."""
     parser = argparse.ArgumentParser("python -m lib.sweep", description=__doc__)
-    parser.add_argument("experiment", help=f"one of: {', '.join(names())}")
+    parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help=f"of: {', '.join(names())}")
+    parser.add_argument("--all", action="store_true", help="every experiment that the scale has settings for")
     parser.add_argument("--scale", default="quick", help="which settings of params.yaml (default: quick)")
     parser.add_argument("--jobs", type=int, default=0, help="processes, one thread each (default: one a core)")
     parser.add_argument("--device", default="auto", help="cpu, cuda, or auto: cuda if there is one; quick is cpu")
@@ -82,63 +85,110 @@ def arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def sweep(asked: argparse.Namespace) -> None:
-    """Run what is missing, then write the CSV: all of it, or with a budget what is finished.
+@dataclass
+class Sweep:
+    """Hold one experiment's grid, where its results are kept, and what of it is finished.
 
-    Beyond the quick scale what the CSV has already, and fits, is not trained again, whatever sources computed it.
+    Attributes:
+        entries: the finished configurations, {key: entry}.
+        resumed: those of them that came from earlier run files.
+        earlier: the parts of the provenance in which they came.
     """
-    work = grid(asked.experiment, asked.scale, asked.params)
+
+    work: Grid
+    store: Store
+    csv: Path
+    entries: dict[str, dict] = field(default_factory=dict)
+    resumed: dict[str, dict] = field(default_factory=dict)
+    earlier: list[dict] = field(default_factory=list)
+
+    def needed(self, key: str) -> list[dict] | None:
+        """Return the rows that a configuration needs; None while they are not there."""
+        return self.work.needed(key, self.entries)
+
+    @property
+    def complete(self) -> bool:
+        """Say whether all configurations are finished."""
+        return len(self.entries) == len(self.work.configurations)
+
+
+def sweep(asked: argparse.Namespace) -> None:
+    """Run what is missing of each experiment, then write its CSV: all of it, or with a budget what is finished.
+
+    All experiments share one pool of processes. Beyond the quick scale what a CSV has already, and fits, is not trained
+    again, whatever sources computed it.
+    """
+    chosen = experiments(asked)
     commit = provenance.commit()  # of the sources that run, not of what the checkout may hold at the end
     device = choose_device(asked.device, asked.scale) if asked.scheduler is None else asked.device
     if asked.jobs < 0:
         raise BadInput(f"--jobs {asked.jobs}: expected a number of processes, or 0 for one a core")
     if asked.other_sources and not asked.resume_from:
         raise BadInput("--other-sources says what may be resumed from: it needs --resume-from FILE")
+    if asked.resume_from and len(chosen) > 1:
+        raise BadInput("--resume-from FILE is for one experiment at a time")
     processes = asked.jobs or (1 if device == "cuda" else joblib.cpu_count())
     deadline = None if asked.budget is None else time.time() + seconds(asked.budget)
-    store = Store(asked.store.resolve() / asked.scale / asked.experiment)
-    csv = asked.results / asked.scale / "runs" / f"{asked.experiment}.csv"
+    with ExitStack() as locks:
+        sweeps = [begin(asked, name, locks) for name in chosen]
+        failed = run_missing(sweeps, processes, device, deadline, asked.scheduler)
+        faults = []
+        for one in sweeps:
+            try:
+                finish(asked, one, failed[one.work.name], processes, commit)
+            except BadInput as error:  # the others are written all the same
+                faults.append(str(error))
+        if faults:
+            raise BadInput("\n".join(faults))
+
+
+def experiments(asked: argparse.Namespace) -> list[str]:
+    """Name the experiments that are asked for: those on the command line, or with --all those of the scale."""
+    if asked.all == bool(asked.experiments):
+        raise BadInput("name one experiment or more, or say --all for every one of the scale")
+    base.refuse_twice(experiments=asked.experiments)
+    return settings.experiments(asked.scale, asked.params) if asked.all else asked.experiments
+
+
+def begin(asked: argparse.Namespace, name: str, locks: ExitStack) -> Sweep:
+    """Lay out an experiment, take its store for this process alone, and read what is finished."""
+    work = grid(name, asked.scale, asked.params)
+    store = Store(asked.store.resolve() / asked.scale / name)
+    csv = asked.results / asked.scale / "runs" / f"{name}.csv"
     base.writable(csv.parent)
     base.writable(store.folder)
-    with base.locked(store.folder, f"a sweep of {asked.experiment}"):
-        _sweep(asked, work, store, csv, device, processes, deadline, commit)
-
-
-def _sweep(
-    asked: argparse.Namespace,
-    work: Grid,
-    store: Store,
-    csv: Path,
-    device: str,
-    processes: int,
-    deadline: float | None,
-    commit: str,
-) -> None:
-    """What `sweep` does once it has the store for itself."""
-    entries = store.finished(list(work.configurations))
-    resumed, earlier = {}, []
+    locks.enter_context(base.locked(store.folder, f"a sweep of {name}"))
+    one = Sweep(work, store, csv, store.finished(list(work.configurations)))
     files = [(file, asked.other_sources) for file in asked.resume_from]
     files += [(csv, True)] if asked.scale != "quick" and csv.exists() and not asked.again else []
     for file, others in files:
-        found, parts = provenance.resume(file, work, others, entries.keys())
-        entries, resumed, earlier = entries | found, resumed | found, earlier + parts
-    failed = run_missing(work, store, entries, processes, device, deadline, asked.scheduler)
+        found, parts = provenance.resume(file, work, others, one.entries.keys())
+        one.entries, one.resumed, one.earlier = one.entries | found, one.resumed | found, one.earlier + parts
+    return one
+
+
+def finish(asked: argparse.Namespace, one: Sweep, failed: list[Path], processes: int, commit: str) -> None:
+    """Write an experiment's CSV and what lies beside it, and empty its store once all is there.
+
+    Raises:
+        BadInput: a configuration has failed, or the CSV there has more.
+    """
+    work, entries, csv = one.work, one.entries, one.csv
     if failed:
         what = failed[0].read_text().rstrip().splitlines()[-1]
         raise BadInput(
             f"{len(failed)} of {len(work.configurations)} configurations failed, {len(entries)} are finished and kept; "
             f"the first: {what}; its traceback is in {os.path.relpath(failed[0])}"
         )
-    complete = len(entries) == len(work.configurations)
-    refuse_fewer(work, csv, len(entries), allowed=complete and (asked.again or asked.scale == "quick"))
+    refuse_fewer(work, csv, len(entries), allowed=one.complete and (asked.again or asked.scale == "quick"))
     write_csv(work.table([row for entry in entries.values() for row in entry["rows"]]), csv)
-    if asked.scale != "quick" or not complete:
-        own = {key: entry for key, entry in entries.items() if key not in resumed}
-        provenance.write(csv, work, own, earlier, processes, commit)
+    if asked.scale != "quick" or not one.complete:
+        own = {key: entry for key, entry in entries.items() if key not in one.resumed}
+        provenance.write(csv, work, own, one.earlier, processes, commit)
     else:
         provenance.beside(csv).unlink(missing_ok=True)
-    if complete:
-        store.empty()
+    if one.complete:
+        one.store.empty()
         print(f"{os.path.relpath(csv)}: all {len(entries)} configurations")
     else:
         print(
@@ -170,41 +220,51 @@ def refuse_fewer(work: Grid, csv: Path, finished: int, allowed: bool) -> None:
 
 
 def run_missing(
-    work: Grid,
-    store: Store,
-    entries: dict[str, dict],
-    processes: int,
-    device: str,
-    deadline: float | None,
-    scheduler: str | None,
-) -> list[Path]:
-    """Run the configurations that have no entry yet, add theirs, and return the tracebacks of those that failed.
+    sweeps: Sequence[Sweep], processes: int, device: str, deadline: float | None, scheduler: str | None
+) -> dict[str, list[Path]]:
+    """Run the configurations that have no entry yet, all experiments' in one pool, and add their entries.
 
     What needs another's rows comes after all that is ready now; where that one failed or was stopped, it stays missing.
+
+    Returns:
+        For each experiment the tracebacks of its configurations that failed.
     """
-    missing = {key: c for key, c in work.configurations.items() if key not in entries}
+    of = {key: one for one in sweeps for key in one.work.configurations}
+    units = {key: one.work.units(one.work.configurations[key]) for key, one in of.items()}
+    order = LongestFirst({key: (one.work.name, units[key]) for key, one in of.items()})
     how = {
-        "experiment": work.name,
-        "source_hash": work.source_hash,
-        "environment": portable.SETTINGS if work.scale == "quick" else {},
-        "device": (device, work.scale),
-        "folder": os.path.relpath(store.folder, base.ROOT),
-        "deadline": deadline,
-        "owner": os.getpid() if scheduler is None else None,
+        one.work.name: {
+            "experiment": one.work.name,
+            "source_hash": one.work.source_hash,
+            "environment": portable.SETTINGS if one.work.scale == "quick" else {},
+            "device": (device, one.work.scale),
+            "folder": os.path.relpath(one.store.folder, base.ROOT),
+            "deadline": deadline,
+            "owner": os.getpid() if scheduler is None else None,
+        }
+        for one in sweeps
     }
-    failed: list[Path] = []
-    units = {key: work.units(c) for key, c in work.configurations.items()}
-    with backend(scheduler, processes), Bar(units, store.folder, set(entries)) as bar:
+    failed: dict[str, list[Path]] = {one.work.name: [] for one in sweeps}
+    missing = [key for key, one in of.items() if key not in one.entries]
+    folders = {key: one.store.checkpoints(key) for key, one in of.items()}
+    with backend(scheduler, processes), Bar(units, folders, of.keys() - set(missing)) as bar:
         tried: set[str] = set()
-        while ready := {key: rows for key in missing.keys() - tried if (rows := work.needed(key, entries)) is not None}:
-            tried |= ready.keys()
-            calls = (joblib.delayed(call)(key, c, ready[key], **how) for key, c in missing.items() if key in ready)
+        while ready := [key for key in missing if key not in tried and of[key].needed(key) is not None]:
+            tried |= set(ready)
+            calls = (
+                joblib.delayed(call)(key, one.work.configurations[key], one.needed(key), **how[one.work.name])
+                for key in order.over(ready)
+                for one in (of[key],)
+            )
             for key, outcome in joblib.Parallel(return_as="generator_unordered", batch_size=1)(calls):
+                one = of[key]
                 if outcome["status"] == "finished":
-                    entries[key] = store.add(key, missing[key], outcome, processes)
+                    one.entries[key] = one.store.add(key, one.work.configurations[key], outcome, processes)
                     bar.finished.add(key)
+                    order.took(key, outcome["seconds"])
                 elif outcome["status"] == "failed":
-                    failed.append(store.keep_traceback(key, missing[key], outcome["traceback"]))
+                    traceback = one.store.keep_traceback(key, one.work.configurations[key], outcome["traceback"])
+                    failed[one.work.name].append(traceback)
     return failed
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tqdm import tqdm
@@ -17,8 +18,10 @@ class Bar:
     A terminal sees it twice a second, a log file a line a minute.
     """
 
-    def __init__(self, units: dict[str, int], folder: Path, finished: set[str], every: float | None = None):
-        self.units, self.folder, self.finished = units, folder, set(finished)
+    def __init__(
+        self, units: Mapping[str, int], folders: Mapping[str, Path], finished: Iterable[str], every: float | None = None
+    ):
+        self.units, self.folders, self.finished = units, folders, set(finished)
         self.every = every or (0.5 if sys.stderr.isatty() else 60.0)
         self.before = {key: self._read(key) for key in units}
         self.done = {key: done for key, (done, _) in self.before.items()}
@@ -53,7 +56,7 @@ class Bar:
         if key in self.finished:
             return self.units[key], ""
         try:
-            done, label = (self.folder / key / "progress").read_text().split(maxsplit=1)
+            done, label = (self.folders[key] / "progress").read_text().split(maxsplit=1)
             return min(int(done), self.units[key]), label
         except (OSError, ValueError):  # not begun, or being written this moment
             return 0, ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 
 import pandas as pd
 import torch
@@ -31,6 +32,9 @@ SINGLE = {"block": 1, "shift": 0.0, "conversion": "none"}
 DENSE = {"method": "dense", **SINGLE, "start": 0, "reward": "none"}
 OFFLINE_KEYS = ["data", "env", "block", "shift", "choice", "kept", "seed"]  # so learns from fixed data
 OFFLINE_DENSE = {"block": 1, "shift": 0.0, "choice": "none", "kept": 1.0}
+PLACES = ["data", "network", "env", "learner"]  # of classifiers or of players
+BEYOND_KEYS = [*PLACES, "method", "block", "shift", "conversion", "seed"]
+PLAIN = {"method": "dense", **SINGLE}  # the dense classifier or player
 METHODS = {"dense": "dense", "gradual": "gradual pruning", "rwp": "reward-aware pruning", "gst": "GST"}
 END = 0.2  # share of a training whose evaluations are averaged: a single one is noisy, the best would flatter
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {  # with the shape of one example
@@ -167,9 +171,88 @@ def method_of(row: object) -> str:
         text += f", B = {row.block}, released at {row.shift:g}"
     if row.conversion != "none":
         text += f", {row.conversion.replace('_', ' ')}"
-    if row.start:
-        text += f", from step {row.start}"
-    return text + (", by evaluation" if row.reward == "evaluation" else "")
+    if start := getattr(row, "start", 0):
+        text += f", from step {start}"
+    return text + (", by evaluation" if getattr(row, "reward", "") == "evaluation" else "")
+
+
+def accuracy_lead(runs: pd.DataFrame, chosen: Mapping[str, object], against: Mapping[str, object] = PLAIN) -> Values:
+    """Compute how many points more test accuracy the chosen classifiers have in the end than others of the same seed.
+
+    Args:
+        runs: of gst_images, one row an epoch.
+    """
+    return _beyond(runs, chosen, against, lambda both: both.one - both.other, "accuracy")
+
+
+def score_lead(
+    runs: pd.DataFrame, chosen: Mapping[str, object], against: Mapping[str, object] = PLAIN, steps: int = 0
+) -> Values:
+    """Compute how much more the chosen players earn than others of the same seed, in percent of what these earn.
+
+    Args:
+        runs: of gst_games; returns are averaged over the last fifth of a training.
+        steps: only runs of at least so many.
+
+    Raises:
+        BadInput: others that earn nothing.
+    """
+
+    def percent(both: pd.DataFrame) -> pd.Series:
+        if (both.other <= 0).any():
+            raise BadInput(f"a rival earns {both.other.min():g}, of which there is no percentage")
+        return 100 * (both.one - both.other) / both.other
+
+    return _beyond(played(runs, steps), chosen, against, percent, "return")
+
+
+def score(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int = 0) -> Values:
+    """Compute what players earn in the last fifth of a training of at least so many steps, in the game's points."""
+    return _beyond(played(runs, steps), chosen, {}, lambda both: both.one, "return")
+
+
+def played(runs: pd.DataFrame, steps: int = 0) -> pd.DataFrame:
+    """Select each player's last row, its return averaged over the last fifth of at least so many steps."""
+    keys = [name for name in BEYOND_KEYS if name in runs]
+    length = runs.groupby(keys).step.transform("max")
+    late = runs[runs.step > (1 - END) * length].groupby(keys)["return"].mean()
+    last = runs[(runs.step == length) & (length >= steps)]
+    return last.assign(**{"return": late.reindex(pd.MultiIndex.from_frame(last[keys])).to_numpy()})
+
+
+def saved(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int = 0, epochs: int = 0) -> Values:
+    """Compute the ratio by equation 3, averaged over training, in percent, of classifiers or of players.
+
+    Args:
+        steps, epochs: only runs of at least so many.
+    """
+    clock, least = ("step", steps) if "step" in runs else ("epoch", epochs)
+    keys = [name for name in BEYOND_KEYS if name in runs]
+    long = runs[runs.groupby(keys)[clock].transform("max") >= least]
+    return _beyond(long, chosen, {}, lambda both: 100 * both.one, "compression_ratio")
+
+
+def saved_lead(runs: pd.DataFrame, chosen: Mapping[str, object], against: Mapping[str, object]) -> Values:
+    """Compute how many points higher that ratio is than that of others of the same seed."""
+    return _beyond(runs, chosen, against, lambda both: 100 * (both.one - both.other), "compression_ratio")
+
+
+def _beyond(
+    runs: pd.DataFrame,
+    chosen: Mapping[str, object],
+    against: Mapping[str, object],
+    value: Callable[[pd.DataFrame], pd.Series],
+    column: str,
+) -> Values:
+    """Pair the last rows of the chosen runs with others of the same seed, one cell for each network or game and way."""
+    keys = [name for name in BEYOND_KEYS if name in runs and name != "seed"]
+    kinds = pairs.chosen(runs, chosen)[keys].drop_duplicates()
+    found: Values = {}
+    for kind in kinds.to_dict("records"):
+        both = pairs.paired(runs, ["seed"], kind, kind | dict(against), column)
+        where = " ".join(str(kind[name]) for name in PLACES if name in kind)
+        found |= {f"{where}, {method_of(SimpleNamespace(**kind))}": by_seed(value(both))} if len(both) else {}
+    return found
 
 
 def operations_per_byte(network: str, batch: int, value_bits: int = 16) -> float:

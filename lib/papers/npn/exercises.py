@@ -53,6 +53,24 @@ def _hardened_first(first: list[list], last: list[list], values: list[float]) ->
     return [[weight * value for weight in row] for row, value in zip(smaller, open_values, strict=True)], reading
 
 
+SWITCHED = (27, 864, 2304, 3456, 3456, 4096, 4096, 10)  # by a gate of each layer of the whole AlexNet
+
+
+def _priced(widths: list[int], layer: int) -> int:
+    """What the gate pays for instead of what closing it saves: a typical confusion."""
+    before = (3, *widths)
+    return 9 * before[layer] if layer < 5 else (*widths, 10)[layer + 1]
+
+
+def _price(widths: list[int], lambdas: list[float]) -> float:
+    return round(sum(n * w * rate for n, w, rate in zip(widths, SWITCHED, lambdas, strict=True)), 6)
+
+
+def _price_of_small(widths: list[int], lambdas: list[float]) -> float:
+    """Counts the weights of the shrunk network: a typical confusion."""
+    return round(sum(n * _priced(widths, i) * lambdas[i] for i, n in enumerate(widths)), 6)
+
+
 def _may_wake(awake: list[bool], open_now: list[bool]) -> bool:
     phi = torch.where(torch.tensor(open_now), 1.0, -1.0)
     units = gates.Gates(phi, torch.tensor(awake), "sigmoid", 1.0, 0.5, 1)
@@ -283,20 +301,72 @@ EXERCISES: dict[str, Checker] = {
         second="Three seeds end with 5,582 to 6,345 live weights.",
         learned="A third of the price leaves about twice as many weights: lambda sets the size.",
     ),
-    "43.1": function(
-        _saved,
-        [([89, 161, 131, 91, 57, 92, 299, 3486], layer) for layer in range(8)],
-        "A layer loses the unit's weights, and so does the layer that reads it, but where fc1 has gates of its own.",
-    ),
-    "43.2": number(
+    "43.1": number(
         0.02 * 4096 / (0.08 * 100),
         "A gate on the input of a fully connected layer pays lambda for each of its outgoing weights.",
         tolerance=0.01,
+        wrong={
+            409.6: "that is for ten classes and one lambda.",
+            40.96: "the two lambdas differ, 0.02 and 0.08.",
+            0.098: "that is the other way around.",
+        },
+        second="0.02 x 4096 against 0.08 x 100.",
+        learned="On CIFAR-10 it is 410: there a neuron before the last layer is nearly free to keep.",
     ),
-    "43.3": number(
+    "43.2": number(
         100 * math.sqrt(sum(p * (1 - p) for p in (0.8545, 0.8476)) / 10_000),
         "An accuracy p over n images has the variance p (1 - p) / n; variances of independent numbers add up.",
         tolerance=0.005,
+        wrong={
+            0.357: "that is the error of one accuracy; the difference has both.",
+            0.714: "variances add up, not standard errors.",
+            0.005: "in points, please.",
+        },
+        second="sqrt(0.8545 x 0.1455 + 0.8476 x 0.1524) / 100 x 100 points.",
+        learned="The printed lead of 0.69 points is 1.4 such errors.",
+    ),
+    "43.3": function(
+        _saved,
+        [([89, 161, 131, 91, 57, 92, 299, 3486], layer) for layer in range(8)],
+        "A layer loses the unit's weights, and so does the layer that reads it, but where fc1 has gates of its own.",
+        wrong=[
+            (_priced, "that is what the gate pays for; closing it saves the reader's weights, too."),
+            (lambda widths, layer: _saved(widths, layer) + 1, "you count one too many."),
+            (lambda widths, layer: widths[layer], "that is how many gates the layer has."),
+        ],
+        second="Change widths[layer] by one and take the difference of sum(by_layer(...)).",
+        learned="A neuron before fc3 pays for ten weights and saves hundreds: the penalty counts no storage.",
+    ),
+    "43.4": function(
+        _price,
+        [
+            ([96, 256, 384, 384, 256, 1024, 4096, 4096], [0.02] * 8),
+            ([89, 161, 131, 91, 57, 92, 299, 3486], [0.01] * 6 + [0.02, 0.08]),
+            ([1] * 8, [1, 0, 0, 0, 0, 0, 0, 0]),
+        ],
+        "Open gates times what each switches in the whole network (27, 864, 2304, ..., 4096, 10) times lambda.",
+        wrong=[
+            (lambda widths, lambdas: float(sum(lambdas)), "that is the price of one weight a layer."),
+            (
+                _price_of_small,
+                "a gate pays for the weights that it switches in the whole network, not in the shrunk one.",
+            ),
+            (lambda widths, lambdas: _price(widths, [1.0] * 8), "multiply by lambda."),
+        ],
+        second="round(sum(n * w * l for n, w, l in zip(widths, switched, lambdas)), 6)",
+        learned="The whole network costs 9.7 on CIFAR-10 after dividing by N; a guess has a loss of 2.3.",
+    ),
+    "43.5": number(
+        17,
+        "rng.binomial(10_000, 0.85, (100_000, 2)) / 100 are the two accuracies; how often are they 0.69 apart?",
+        tolerance=1.5,
+        wrong={
+            8.5: "either one may be ahead: take the absolute difference.",
+            5: "that would be at 0.99 points, two standard errors.",
+            0.17: "this is the share; the question is for percent.",
+        },
+        second="The standard error of the difference is 0.505 points, so 0.69 are 1.37 of them.",
+        learned="One in six pairs of equally good networks shows as much: a single run proves nothing.",
     ),
 }
 

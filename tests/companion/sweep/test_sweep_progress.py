@@ -21,7 +21,7 @@ class Screen:
         (self.folder / key / "progress").write_text(text)
 
     def bar(self, *finished: str) -> Bar:
-        return Bar(self.units, self.folder, set(finished), every=1e6)
+        return Bar(self.units, {key: self.folder / key for key in self.units}, finished, every=1e6)
 
     def last(self) -> str:
         return self.capsys.readouterr().err.replace("\r", "\n").strip().split("\n")[-1].strip()

@@ -120,3 +120,64 @@ def test_recovery_is_from_what_follows_the_shift_to_the_end(table):
     assert found == {"a, GST, B = 4, released at 0.5": {0: 100 * (300 - 100) / 200, 1: 100 * (300 - 10) / 100}}
     assert measures.recovery(table.assign(sparsity=0.4), {"method": "gst"}) == {}  # never released
     assert measures.pruned(table, {"method": "rwp"}) == {"a, reward-aware pruning": {0: 100.0, 1: 100.0}}
+
+
+# Classifiers and players
+
+
+def classifiers() -> pd.DataFrame:
+    ways = {("dense", 1, 0.0): (90.0, 80.0), ("rwp", 1, 0.0): (89.5, 81.0), ("gst", 4, 0.5): (89.0, 80.0)}
+    return pd.DataFrame(
+        {"data": "digits", "network": "small", "method": method, "block": block, "shift": shift, "conversion": "none"}
+        | {
+            "seed": seed,
+            "epoch": epoch,
+            "accuracy": end if epoch == 2 else 1.0,
+            "compression_ratio": block * epoch / 10,
+        }
+        for (method, block, shift), ends in ways.items()
+        for seed, end in enumerate(ends)
+        for epoch in (1, 2)
+    )
+
+
+def test_classifiers_are_compared_at_their_last_epoch_with_the_dense_one_of_the_same_seed():
+    runs = classifiers()
+    assert measures.accuracy_lead(runs, {"method": "gst"}) == {
+        "digits small, GST, B = 4, released at 0.5": {0: -1.0, 1: 0.0}
+    }
+    assert measures.accuracy_lead(runs, {"method": "rwp"}) == {"digits small, reward-aware pruning": {0: -0.5, 1: 1.0}}
+    against = {"method": "rwp", "block": 1, "shift": 0.0}
+    found = measures.saved_lead(runs, {"method": "gst"}, against)["digits small, GST, B = 4, released at 0.5"]
+    assert found == pytest.approx({0: 60.0, 1: 60.0})
+    assert measures.saved(runs, {"method": "rwp"})["digits small, reward-aware pruning"] == pytest.approx(
+        {0: 20.0, 1: 20.0}
+    )
+    assert measures.saved(runs, {"method": "rwp"}, epochs=3) == {}
+
+
+def players(dense=(10.0, 20.0)) -> pd.DataFrame:
+    """Ten rows a run, of which the last two are the last fifth."""
+    ways = {("dense", 1, 0.0): dense, ("gst", 2, 1.0): (9.0, 22.0)}
+    return pd.DataFrame(
+        {"env": "bricks", "learner": "a2c", "method": method, "block": block, "shift": shift, "conversion": "none"}
+        | {"seed": seed, "step": step, "return": end + {90: -1, 100: 1}.get(step, 500), "compression_ratio": 0.5}
+        for (method, block, shift), ends in ways.items()
+        for seed, end in enumerate(ends)
+        for step in range(10, 101, 10)
+    )
+
+
+def test_players_are_compared_over_the_last_fifth_in_percent_of_their_rival():
+    runs = players()
+    assert measures.score_lead(runs, {"method": "gst"}) == {
+        "bricks a2c, GST, B = 2, released at 1": {0: -10.0, 1: 10.0}
+    }
+    assert measures.score(runs, {"method": "dense"}) == {"bricks a2c, dense": {0: 10.0, 1: 20.0}}
+    assert measures.score(runs, {"method": "dense"}, steps=101) == {}
+    assert measures.saved(runs, {"method": "gst"}, steps=100)["bricks a2c, GST, B = 2, released at 1"] == {
+        0: 50.0,
+        1: 50.0,
+    }
+    with pytest.raises(BadInput, match="a rival earns -3, of which there is no percentage"):
+        measures.score_lead(players((-3.0, 5.0)), {"method": "gst"})

@@ -29,7 +29,7 @@ from lib.papers.gst.experiments.algorithm import Compression, GroupSparseTrainin
 from lib.papers.gst.experiments.ways import METHODS, RATIOS, SINGLE, Blocks, Pruning, refuse_methods
 from lib.training import actor_critic
 
-KEYS = ("game", "learner", "method", "block", "shift", "conversion", "seed")
+KEYS = ("env", "learner", "method", "block", "shift", "conversion", "seed")
 INDEX = (*KEYS, "step")
 COLUMNS = (*INDEX, "return", "games", "sparsity", "phase", "share", *RATIOS)
 
@@ -39,6 +39,7 @@ class Task:
     """Describe one game and one learner.
 
     Attributes:
+        env: the game, see `games.make`.
         seeds: how many, from 0.
         steps: in all games together; `every`: from one row to the next.
         window: of the latest games, whose mean score is the reward.
@@ -48,7 +49,7 @@ class Task:
         methods: those of single weights, some of METHODS.
     """
 
-    game: str
+    env: str
     seeds: Count
     steps: Count
     every: Count
@@ -61,9 +62,7 @@ class Task:
     def __post_init__(self):
         once = self.learner.games * self.learner.steps
         if self.every % once or self.steps % self.every:
-            raise BadInput(
-                f"{self.game}: every={self.every} must be a multiple of {once}, and steps={self.steps} of it"
-            )
+            raise BadInput(f"{self.env}: every={self.every} must be a multiple of {once}, and steps={self.steps} of it")
         refuse_methods(self.methods)
         for one in self.blocks:
             one.check()
@@ -106,7 +105,7 @@ def run(configuration: dict, context: Context) -> list[dict]:
         configuration["every"],
         report,
         context.checkpoint("session"),
-        on_progress=lambda: context.report_progress(f"{configuration['game']} {method}"),
+        on_progress=lambda: context.report_progress(f"{configuration['env']} {method}"),
     )
     key = {name: configuration[name] for name in KEYS} | {"share": share(trainer.network, layers(trainer.network))}
     rows = [key | row | {name: row[f"ratio_{bitmap}"] for name, bitmap in RATIOS.items()} for row in history]
@@ -125,9 +124,7 @@ def begun(configuration: dict) -> tuple[actor_critic.Trainer, GroupSparseTrainin
         found.append(Compression() if dense else Compression(layers(network), **way, window=configuration["window"]))
         begin(network, found[0])
 
-    trainer = actor_critic.start(
-        configuration["game"], configuration["seed"], settings, configuration["steps"], prepare
-    )
+    trainer = actor_critic.start(configuration["env"], configuration["seed"], settings, configuration["steps"], prepare)
     schedule = pruners.Once(0.0) if dense else pruning.schedule()
     trainer.callback = GroupSparseTraining(
         trainer.network,

@@ -1,0 +1,220 @@
+"""Laws of A2C and PPO: returns and losses by hand, episodes that end, learning, and sessions that go on."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from lib.base import BadInput
+from lib.models.actor_critic import ActorCritic, Sizes
+from lib.pruners import prunable
+from lib.training import actor_critic
+from lib.training.actor_critic import Batch, Settings, a2c_loss, ppo_loss, returns, start, train
+from lib.training.vector_games import Games
+
+TINY = Sizes((4, 4), (3, 3), (2, 1), 8)
+A2C = Settings(games=3, steps=4, network=TINY, frames=2)
+PPO = replace(A2C, learner="ppo", epochs=2, parts=3, trace=0.9)
+
+
+def test_the_return_of_n_steps_stops_where_an_episode_ends():
+    rewards = torch.tensor([[1.0, 0.0], [0.0, 2.0], [4.0, 0.0]])
+    ended = torch.tensor([[0.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+    values = torch.tensor([[9.0, 9.0], [9.0, 9.0], [9.0, 9.0], [8.0, 6.0]])
+    found = returns(rewards, ended, values, replace(A2C, discount=0.5, trace=1.0))
+    assert found.tolist() == [[1 + 0.25 * 4 + 0.125 * 8, 0.5 * 2], [0.5 * 4 + 0.25 * 8, 2], [4 + 0.5 * 8, 0.5 * 6]]
+
+
+def test_generalised_advantages_are_discounted_surprises():
+    rewards, ended = torch.tensor([[1.0], [2.0]]), torch.zeros(2, 1)
+    values = torch.tensor([[3.0], [4.0], [5.0]])
+    found = returns(rewards, ended, values, replace(A2C, discount=0.5, trace=0.25))
+    last = 2 + 0.5 * 5 - 4
+    assert found[:, 0].tolist() == [3 + (1 + 0.5 * 4 - 3) + 0.5 * 0.25 * last, 4 + last]
+
+
+def batch() -> tuple[torch.Tensor, torch.Tensor, Batch]:
+    logits = torch.tensor([[0.0, 0.0], [np.log(3.0), 0.0]], dtype=torch.float32)
+    before = torch.tensor([[np.log(3.0), 0.0], [0.0, 0.0]], dtype=torch.float32).log_softmax(1)
+    kept = Batch(torch.zeros(2), torch.tensor([0, 0]), before[:, 0], torch.tensor([1.0, 0.0]), torch.tensor([3.0, 0.5]))
+    return logits, torch.tensor([2.0, 1.0]), kept
+
+
+def test_the_loss_of_a2c_by_hand():
+    logits, values, kept = batch()
+    policy = -(1.0 * np.log(0.5) + -0.5 * np.log(0.75)) / 2
+    entropy = (np.log(2) - 0.75 * np.log(0.75) - 0.25 * np.log(0.25)) / 2
+    expected = policy + 0.5 * (1.0 + 0.25) / 2 - 0.01 * entropy
+    assert float(a2c_loss(logits, values, kept, A2C)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_loss_of_ppo_by_hand():
+    logits, values, kept = batch()
+    settings = replace(PPO, clip=0.1)
+    advantages = np.array([2.0, 0.5])
+    advantages = (advantages - advantages.mean()) / (advantages.std(ddof=1) + 1e-5)
+    ratio = np.array([0.5 / 0.75, 0.75 / 0.5])
+    policy = -np.minimum(ratio * advantages, ratio.clip(0.9, 1.1) * advantages).mean()
+    near = np.array([1 + 0.1, 0 + 0.1])
+    errors = np.maximum([1.0, 0.25], (near - np.array([3.0, 0.5])) ** 2).mean()
+    entropy = (np.log(2) - 0.75 * np.log(0.75) - 0.25 * np.log(0.25)) / 2
+    assert float(ppo_loss(logits, values, kept, settings)) == pytest.approx(
+        policy + 0.5 * errors - 0.01 * entropy, rel=1e-5
+    )
+
+
+def test_the_network_is_that_of_reference_33():
+    torch.manual_seed(0)
+    network = ActorCritic(4, 84, 4)
+    shapes = [tuple(layer.weight.shape) for layer in prunable(network)]
+    assert shapes == [(32, 4, 8, 8), (64, 32, 4, 4), (32, 64, 3, 3), (512, 1568), (4, 512), (1, 512)]
+    logits, values = network(torch.zeros(2, 4, 84, 84, dtype=torch.uint8))
+    assert (logits.shape, values.shape) == ((2, 4), (2,))
+    gram = network.hidden.weight @ network.hidden.weight.T
+    assert torch.allclose(gram, 2 * torch.eye(512), atol=1e-4)
+    with pytest.raises(BadInput, match="leave no pixel"):
+        ActorCritic(4, 5, 4)
+
+
+class Scripted:
+    """A game that ends its lives and itself at steps that are known, and shows the number of its step."""
+
+    actions = 2
+
+    def __init__(self, *_):
+        self.count = 0
+
+    @property
+    def frame(self):
+        return np.full((6, 6), self.count, np.uint8)
+
+    def begin(self):
+        self.count += 50
+
+    def step(self, action):
+        self.count += 1
+        return 5.0, self.count in (52, 103), self.count == 103
+
+
+def test_an_episode_ends_with_each_life_its_frames_are_forgotten_and_scores_count_whole_games(monkeypatch):
+    monkeypatch.setattr("lib.data.games.make", Scripted)
+    games = Games("scripted", [0], frames=3)
+    assert games.seen[0, :, 0, 0].tolist() == [0, 0, 50]
+    rewards, ended = games.step([0])
+    assert (rewards.tolist(), ended.tolist()) == ([1.0], [0.0])  # five points count as one
+    assert games.seen[0, :, 0, 0].tolist() == [0, 50, 51]
+    assert games.step([0])[1].tolist() == [1.0]
+    assert games.seen[0, :, 0, 0].tolist() == [0, 0, 102]
+    assert games.scores == []
+    games.step([0])
+    assert games.scores == [15.0]
+
+
+def rows(settings: Settings, folder=None, on_progress=lambda: None, total=48) -> list[dict]:
+    trainer = start("bricks", 1, settings, total)
+
+    def report() -> dict:
+        return {"weights": sum(float(weight.detach().sum()) for weight in trainer.network.parameters())}
+
+    return train(trainer, 12, report, folder, 0.0, on_progress)
+
+
+@pytest.mark.parametrize("settings", [A2C, PPO])
+def test_a_training_that_was_stopped_goes_on_to_the_same_numbers(settings, tmp_path):
+    class Stopped(Exception):
+        pass
+
+    def impatient():
+        impatient.calls += 1
+        if impatient.calls == 2:
+            raise Stopped
+
+    impatient.calls = 0
+    whole = rows(settings)
+    assert len({row["weights"] for row in whole}) == 4
+    with pytest.raises(Stopped):
+        rows(settings, tmp_path, impatient)
+    assert rows(settings, tmp_path) == whole
+    with pytest.raises(BadInput, match="session with other settings"):
+        rows(replace(settings, entropy=0.1), tmp_path)
+
+
+def test_the_rate_falls_along_a_line():
+    trainer = start("bricks", 0, replace(A2C, learning_rate=0.1), 48)
+    seen = []
+    for _ in range(4):
+        trainer.update()
+        seen.append(trainer.optimizer.param_groups[0]["lr"])
+    assert seen == pytest.approx([0.1, 0.075, 0.05, 0.025])
+
+
+def test_the_callback_is_called_after_each_update():
+    class Counting:
+        def __init__(self):
+            self.calls = []
+
+        def step(self, step):
+            self.calls.append(step)
+
+    trainer = start("bricks", 0, A2C, 48)
+    trainer.callback = Counting()
+    for _ in range(3):
+        trainer.update()
+    assert trainer.callback.calls == [1, 2, 3]
+
+
+def test_an_action_is_drawn_by_its_chance(monkeypatch):
+    trainer = start("bricks", 0, replace(A2C, games=1, steps=1), 48)
+    chances = torch.tensor([[0.2, 0.5, 0.3]])
+    pressed = []
+    monkeypatch.setattr(trainer, "_ask", lambda frames: (chances.log(), torch.zeros(1)))
+    monkeypatch.setattr(
+        trainer.games, "step", lambda actions: (pressed.extend(actions), np.zeros((2, 1), np.float32))[1]
+    )
+    for _ in range(2000):
+        trainer._play()
+    assert np.bincount(pressed) / 2000 == pytest.approx([0.2, 0.5, 0.3], abs=0.03)
+
+
+def test_a_coin_that_pays_is_learned(monkeypatch):
+    """The button that the picture shows gives a point: a network that learns presses it nearly always."""
+
+    class Coin:
+        actions = 2
+
+        def __init__(self, seed):
+            self.draws = np.random.default_rng(seed)
+            self.begin()
+
+        def begin(self):
+            self.side = int(self.draws.integers(2))
+            self.frame = np.full((8, 8), 255 * self.side, np.uint8)
+
+        def step(self, action):
+            points = 1.0 if action == self.side else -1.0
+            self.begin()
+            return points, True, True
+
+    monkeypatch.setattr("lib.data.games.make", lambda name, seed: Coin(seed))
+    for settings in (A2C, PPO):
+        settings = replace(settings, games=8, parts=2, learning_rate=0.005, decay=False, frames=1)
+        trainer = start("coin", 0, settings, 10**6)
+        for _ in range(60):
+            trainer.update()
+        assert trainer.earned(200) > 0.8
+
+
+def test_what_cannot_be_is_refused():
+    for change, line in (
+        ({"learner": "a3c"}, "learner 'a3c': known are a2c, ppo"),
+        ({"games": 0}, "games=0 must be at least 1"),
+        ({"discount": 1.5}, r"discount=1.5 must lie in \(0, 1\]"),
+        ({"parts": 5}, "3 games of 4 steps"),
+        ({"precision": "int4"}, "precision='int4': known are"),
+    ):
+        with pytest.raises(BadInput, match=line):
+            replace(A2C, **change)
+    with pytest.raises(BadInput, match="every=10 must be a multiple of 12"):
+        train(start("bricks", 0, A2C, 48), 10, dict)
+    assert actor_critic.LOSSES.keys() == {"a2c", "ppo"}
