@@ -79,6 +79,10 @@ NETWORKS = {
     "small_squeezenet": "small SqueezeNet",
     "shufflenet_v2": "ShuffleNet v2",
     "small_shufflenet_v2": "small ShuffleNet v2",
+    "detector": "a detector",
+    "small_detector": "a small detector",
+    "dcgan": "DCGAN",
+    "small_dcgan": "small DCGAN",
 }
 DATA = {
     "digits": "8 x 8 digits",

@@ -165,6 +165,17 @@ class Int8(nn.Module):
         # a layer that is not torch's may need one
         layer.bias = None if type(layer).__module__.startswith("torch.nn") or layer.bias is None else _none(layer)
         self.layer = layer
+        # torch's fused encoder layer would read the weight and never call this one; it does not where there is a hook
+        self.register_forward_pre_hook(_called)
+
+    @property
+    def weight(self) -> Tensor:
+        """Return the weight that the codes stand for, for whoever reads it and multiplies by it elsewhere."""
+        kind, shape = kinds.find(self.layer)[0], self.layer.weight.shape
+        layout = kind.weights(self.layer)["weight"]
+        matrix = layout.matrix(self.layer.weight.float())
+        rows = matrix.reshape(layout.outputs(shape), -1) * self.weight_scale.reshape(-1, 1)
+        return layout.tensor(rows.reshape(matrix.shape), shape)
 
     @property
     def codes(self) -> Tensor:
@@ -178,6 +189,10 @@ class Int8(nn.Module):
             sums = self.layer(codes.to(self.layer.weight.dtype)).float()
             product = sums * (self.input_scale * self.weight_scale)
             return (product if self.bias is None else product + self.bias).to(values.dtype)
+
+
+def _called(module: nn.Module, arguments: tuple) -> None:
+    """A hook that does nothing."""
 
 
 def _none(layer: nn.Module) -> nn.Parameter:

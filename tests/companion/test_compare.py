@@ -16,6 +16,13 @@ def test_equal_tables_do_not_differ():
     assert difference(OLD.copy(), OLD) == Difference(0.0)
 
 
+def test_which_of_two_tables_comes_first_does_not_matter():
+    """A number that fell is as far off as one that rose."""
+    for new in (OLD.assign(value=[1.0, 2.25], count=[3, 9]), OLD.assign(value=[-4.0, 2.0], count=[3, 5])):
+        assert difference(new, OLD) == difference(OLD, new)
+    assert difference(OLD.assign(count=[3, -9]), OLD) == Difference(13.0, "count")
+
+
 def test_the_largest_difference_of_a_number_is_found_with_its_column():
     assert difference(OLD.assign(value=[1.0, 2.25], count=[3, 5]), OLD) == Difference(1.0, "count")
 

@@ -125,6 +125,21 @@ def saved_alexnet_weights(widths, layer):
     return [27 + 9 * b, 9 * (a + c), 9 * (b + d), 9 * (c + e), 9 * d, g, f + h, g + 10][layer]
 
 
+def overlap_of_boxes(one, other):
+    width = max(0, min(one[2], other[2]) - max(one[0], other[0]))
+    height = max(0, min(one[3], other[3]) - max(one[1], other[1]))
+    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (one, other)]
+    return round(width * height / (sum(areas) - width * height), 6)
+
+
+def strongest_apart(boxes, scores):
+    kept = []
+    for one in sorted(range(len(boxes)), key=lambda one: -scores[one]):
+        if all(overlap_of_boxes(boxes[one], boxes[other]) <= 0.5 for other in kept):
+            kept.append(one)
+    return sorted(kept)
+
+
 SOLUTIONS = {
     "00.1": 218,
     "00.2": 0.8 + (0 - 0.8) * (1 - 2 / 4) ** 3,
@@ -172,6 +187,11 @@ SOLUTIONS = {
     "25.1": lambda places: [[seen <= reader for seen in range(places)] for reader in range(places)],
     "25.2": 6.02,
     "25.3": 84,  # seven updates an epoch: six full batches and one of four
+    "26.1": 18,
+    "26.2": 64,
+    "26.3": overlap_of_boxes,
+    "26.4": strongest_apart,
+    "26.5": 1,
     "27.1": 7,  # 2^6 < 90 <= 2^7
     "27.2": bound_of,
     "27.3": 9.1,
@@ -235,6 +255,11 @@ SOLUTIONS = {
     "61.1": 0.85,
     "61.2": 1,
     "61.3": of_cells,
+    "62.1": 17_408,
+    "62.2": 56.25,
+    "62.3": lambda row, n, m: not any(sum(map(bool, row[i : i + m])) > n for i in range(0, len(row), m)),
+    "62.4": lambda values, bitmap: [values[sum(bitmap[:i])] if bit else 0.0 for i, bit in enumerate(bitmap)],
+    "62.5": 48.0,
 }
 WRONG = {
     "10.1": -0.1,

@@ -2,8 +2,79 @@
 
 import matplotlib.pyplot as plt
 import pandas as pd
+import pytest
 
 from lib.companion import plots
+from lib.companion.statistics import Interval, interval
+
+SKEWED = [50.0, 50.5, 51.0, 51.5, 52.0, 52.5, 53.0, 53.5, 90.0, 95.0]  # ten seeds: a bootstrap, so not symmetric
+OTHERS = [10.0, 10.5, 11.0, 11.5, 12.0, 12.5, 13.0, 13.5, 40.0, 45.0]
+
+
+def bars(axes) -> list[tuple[float, float, float, float]]:
+    """Where the error bars that were drawn begin and end: x and y of one end, x and y of the other."""
+    drawn = [bar for container in axes.containers for bar in container.lines[2]]
+    return [tuple(segment.flatten()) for bar in drawn for segment in bar.get_segments()]
+
+
+def ends(measured: Interval) -> tuple[float, float]:
+    assert measured.high - measured.value > 1.2 * (measured.value - measured.low)  # else a swapped bar would not show
+    return pytest.approx((measured.low, measured.high))
+
+
+@pytest.fixture
+def axes():
+    figure, axes = plt.subplots()
+    yield axes
+    plt.close(figure)
+
+
+def test_bars_of_rows_end_at_low_and_high_of_an_asymmetric_interval(axes):
+    plots.differences_with_intervals(axes, {"one": SKEWED, "other": OTHERS})
+    (left, row, right, _), (_, other_row, _, _) = bars(axes)
+    assert (left, right) == ends(interval(SKEWED))
+    assert (row, other_row) == (0, 1)
+
+
+def test_bars_of_an_interval_that_is_known_end_at_its_ends_and_one_seed_has_none(axes):
+    plots.known_intervals(axes, {"a": (Interval(3.0, 2.5, 5.0, 2), [3.0]), "b": (Interval(1, 0, 2, 1), [1.0])})
+    assert bars(axes) == [pytest.approx((2.5, 0, 5.0, 0))]
+
+
+def test_bars_of_errors_are_those_of_the_accuracies_turned_round(axes):
+    plots.errors_with_intervals(axes, [("dense", SKEWED)])
+    ((left, _, right, _),) = bars(axes)
+    measured = interval(SKEWED)
+    assert (left, right) == pytest.approx((100 - measured.high, 100 - measured.low))
+    assert measured.high - measured.value > 1.2 * (measured.value - measured.low)
+
+
+def test_bars_against_sparsity_end_at_low_and_high_and_the_band_is_the_dense_agents(axes):
+    rows = [{"pruner": "snip", "sparsity": 0.9, "normalised_return": value} for value in SKEWED]
+    rows += [{"pruner": "dense", "sparsity": 0.0, "normalised_return": value} for value in OTHERS]
+    plots.against_sparsity(axes, pd.DataFrame(rows))
+    ((_, low, _, high),) = bars(axes)
+    assert (low, high) == ends(interval(SKEWED))
+    (band,) = axes.patches
+    assert (band.get_y(), band.get_y() + band.get_height()) == ends(interval(OTHERS))
+
+
+def test_bars_of_choices_end_at_low_and_high(axes):
+    rows = [{"way": "blocks", "choice": "snip", "normalised_return": value} for value in SKEWED]
+    plots.choices(axes, pd.DataFrame(rows), OTHERS)
+    ((left, _, right, _),) = bars(axes)
+    assert (left, right) == ends(interval(SKEWED))
+
+
+def test_bars_of_sizes_lie_along_sizes_and_those_of_accuracies_along_accuracies(axes):
+    rows = [
+        {"direction": "sparsify", "parameters_live": 100 * o, "accuracy": s}
+        for o, s in zip(OTHERS, SKEWED, strict=True)
+    ]
+    plots.accuracy_against_size(axes, pd.DataFrame(rows))
+    (left, _, right, _), (_, low, _, high) = bars(axes)
+    assert (left, right) == ends(interval([100 * value for value in OTHERS]))
+    assert (low, high) == ends(interval(SKEWED))
 
 
 def test_a_seed_that_ended_earlier_counts_with_its_last_value_in_the_mean_over_epochs():

@@ -160,6 +160,16 @@ def test_transitions_follow_one_another_within_an_episode_and_starts_differ():
     assert len(np.unique(starts, axis=0)) == len(starts) > 3
 
 
+def test_recordings_of_neighbouring_seeds_share_no_start_of_an_episode():
+    """Else the second episode of a seed could be the first of the next, and two seeds would be one and a half."""
+    starts = []
+    for seed in (0, 1, 2):
+        found = offline_rl.recorded("hopper", leaning, transitions=200, seed=seed)
+        begins = np.append(True, (found.terminals | found.timeouts)[:-1])
+        starts += [row.tobytes() for row in found.observations[begins]]
+    assert len(set(starts)) == len(starts) > 9
+
+
 def test_an_episode_that_is_cut_keeps_the_true_next_state_and_is_no_terminal():
     still = offline_rl.recorded("halfcheetah", lambda seen: np.zeros((len(seen), 6)), transitions=1001, noise=0.0)
     assert np.flatnonzero(still.timeouts).tolist() == [999]

@@ -138,6 +138,16 @@ def test_drawn_coefficients_have_the_dense_layers_variance_and_projected_ones_a_
     assert torch.equal(weight.parametrizations.weight.original, nearest)
 
 
+def test_a_padded_edge_keeps_the_dense_variance():
+    """In the last column of nine stands one weight of each coefficient, not four: it is not averaged, nor scaled."""
+    torch.manual_seed(0)
+    layer = nn.Linear(9, 4096)
+    expected = layer.weight.var()
+    gs.group(layer, {"weight": bc.circulant(4)}, pad=True)
+    assert (layer.weight[:, 8].var() / expected).item() == pytest.approx(1, rel=0.1)
+    assert (layer.weight[:, :8].var() / expected).item() == pytest.approx(1, rel=0.1)
+
+
 def test_a_size_that_the_block_does_not_divide_is_padded_by_choice():
     layer = nn.Linear(17, 6)
     expected = layer.weight.var()

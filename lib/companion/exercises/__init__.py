@@ -35,8 +35,8 @@ def hint(exercise: str) -> None:
 
 
 def module_of(exercise: str) -> ModuleType:
-    """Find the module that holds an exercise: that of the paper with its first digit, or the one of notebooks 00 and
-    61.
+    """Find the module that holds an exercise: that of the paper with its first digit, or the one of notebooks 00,
+    61 and 62.
     """
     for claims in sorted(base.PAPERS.glob("*/claims.yaml")):
         number = re.search(r"^paper: (\d+)", claims.read_text(), re.MULTILINE)

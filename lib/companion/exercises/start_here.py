@@ -1,4 +1,4 @@
-"""Exercises that belong to no paper: notebooks 00 and 61."""
+"""Exercises that belong to no paper: notebooks 00, 61 and 62."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from lib import pruners
 from lib.companion.exercises.checkers import Checker, checking, function, number
 from lib.companion.statistics import interval
+from lib.kernels import storage
 
 
 def _kept(weights: list[float], sparsity: float) -> list[bool]:
@@ -31,6 +32,18 @@ def _of_cells(verdicts: list[str]) -> str:
     if len(set(verdicts)) == 1:
         return verdicts[0]
     return "partly" if "reproduced" in verdicts else "differs" if "differs" in verdicts else "undecided"
+
+
+def _holds(row: list[float], n: int, m: int) -> bool:
+    return all(sum(one != 0 for one in row[start : start + m]) <= n for start in range(0, len(row), m))
+
+
+def _unpacked(values: list[float], bitmap: list[int]) -> list[float]:
+    places = [place for place, bit in enumerate(bitmap) if bit]
+    row = [0.0] * len(bitmap)
+    for place, value in zip(places, values, strict=True):
+        row[place] = value
+    return row
 
 
 EXERCISES: dict[str, Checker] = {
@@ -156,6 +169,96 @@ EXERCISES: dict[str, Checker] = {
         ],
         second="set(verdicts) has one element, or holds 'reproduced', or holds 'differs'.",
         learned="The worst cell never stands for all: each is shown beside the verdict.",
+    ),
+    "62.1": number(
+        128 * 64 // 2 * 4 + storage.metadata_bits("two_four", 128, 64, 128 * 32) // 8,
+        "Half of the values with four bytes each, and two bits of metadata for each value that is stored.",
+        wrong={
+            128 * 64 // 2 * 4: "these are the values alone; where they stood is stored too.",
+            128 * 64 * 4: "this is the dense weight; half of its values are not stored.",
+            128 * 64 // 2 * 4 + 128 * 64 // 4: "metadata are two bits for each *stored* value, and half of them are.",
+        },
+        second="4,096 values x 4 bytes, and 4,096 x 2 bits / 8.",
+        learned="In float32 metadata add a sixteenth to the values, in float16 an eighth.",
+    ),
+    "62.2": number(
+        100 * (1 - 7 / 16),
+        "A weight takes 16 (1 - s) + 1 bits on average; that has to be 8.",
+        tolerance=0.006,
+        wrong={
+            50.0: "that would do without a bitmap; it takes one bit a place, whatever is kept.",
+            53.125: "this is right for 32 bits; values of 16 bits pay more for the same bitmap.",
+            43.75: "this is the share that is kept.",
+        },
+        second="16 (1 - s) + 1 = 8, so 1 - s = 7/16.",
+        learned="The narrower the values, the more a mask weighs: beyond pruning, coding the mask pays.",
+    ),
+    "62.3": function(
+        _holds,
+        [
+            ([1.0, 0.0, 2.0, 0.0], 2, 4),
+            ([1.0, 0.0, 2.0, 3.0, 0.0, 0.0, 0.0, 0.0], 2, 4),
+            ([0.0, 0.0, 1.0, 2.0, 3.0, 4.0, 0.0, 0.0], 2, 4),
+            ([0.0, -1.0, 0.0, 0.0], 2, 4),
+            ([0.0, -1.0, 2.0, 0.0], 1, 2),
+            ([-1.0, -2.0], 1, 2),
+        ],
+        "Go through the groups from place 0, m, 2 m, ... and count what is not zero in each.",
+        wrong=[
+            (
+                lambda row, n, m: sum(one != 0 for one in row) <= n * len(row) / m,
+                "you count over the whole row; each group by itself must hold the pattern.",
+            ),
+            (
+                lambda row, n, m: all(sum(one != 0 for one in row[i : i + m]) <= n for i in range(len(row) - m + 1)),
+                "your windows overlap; groups begin at places 0, m, 2 m and so on.",
+            ),
+            (
+                lambda row, n, m: all(
+                    sum(one != 0 for one in row[start : start + m]) == n for start in range(0, len(row), m)
+                ),
+                "at most n: a group with fewer left holds the pattern too.",
+            ),
+        ],
+        second="all(... <= n for start in range(0, len(row), m))",
+        learned="That is all `verify` asks of a matrix, row by row along the reduction axis.",
+    ),
+    "62.4": function(
+        _unpacked,
+        [([5.0, -1.0], [0, 1, 0, 1]), ([], [0, 0]), ([1.0, 2.0, 3.0], [1, 1, 0, 1]), ([0.0, 4.0], [1, 0, 0, 1])],
+        "Go through the bitmap; at each 1 take the next value, at each 0 put a zero.",
+        wrong=[
+            (
+                lambda values, bitmap: list(values) + [0.0] * (len(bitmap) - len(values)),
+                "you put all values in front; the bitmap says where each of them stands.",
+            ),
+            (
+                lambda values, bitmap: _unpacked(list(values)[::-1], bitmap),
+                "you take the values from behind; the first 1 belongs to the first value.",
+            ),
+            (
+                lambda values, bitmap: (
+                    _unpacked(values, [1 - bit for bit in bitmap])
+                    if len(values) * 2 == len(bitmap)
+                    else [0.0] * len(bitmap)
+                ),
+                "1 means kept; you put values where the bitmap has a 0.",
+            ),
+        ],
+        second="values = iter(values); [next(values) if bit else 0.0 for bit in bitmap]",
+        learned="With `numpy.packbits` eight such bits are one byte, and this is the file that pruners.save writes.",
+    ),
+    "62.5": number(
+        48.0,
+        "Make the network after torch.manual_seed(0), train(model, epochs=4), and attach the masks before you measure.",
+        tolerance=3,
+        wrong={
+            97.2: "that is about what two of four leave, or the dense network: keep one of four.",
+            0.48: "this is the share; the answer is in percent, as the accuracies above.",
+            52.0: "these are the errors; how many are right?",
+        },
+        second="pruners.attach(model, pruners.n_of_m(scores, 1, 4)), then accuracy(model).",
+        learned="Without training again a pattern is paid for in full; with it most comes back.",
     ),
 }
 

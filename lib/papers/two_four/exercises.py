@@ -1,4 +1,4 @@
-"""Exercises of paper 2: notebooks 20 to 25."""
+"""Exercises of paper 2: notebooks 20 to 25 and 27; `tasks_exercises` has those of 26."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from lib import pruners
 from lib.companion.exercises.checkers import Checker, checking, function, number
 from lib.companion.statistics import interval, verdict
 from lib.kernels import int8, products, storage
+from lib.papers.two_four import tasks_exercises
 from lib.pruners import permutation
 from lib.pruners.transposable import dual, patterns
 
@@ -505,6 +506,6 @@ EXERCISES: dict[str, Checker] = {
         "The bound is on or above the optimum: the loss is largest if a mask reaches it.",
         tolerance=0.05,
     ),
-}
+} | tasks_exercises.EXERCISES
 
 check = checking(EXERCISES)

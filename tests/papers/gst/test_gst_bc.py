@@ -5,6 +5,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from lib import pruners
 from lib.base import BadInput
 from lib.companion.sweep.context import Context, Stopped
 from lib.companion.sweep.grid import Grid
@@ -44,6 +45,18 @@ def test_all_ways_end_with_as_many_numbers():
         assert set(end.seed) == {0, 1}
         assert (end.sparsity == sparsity).all()
         assert ((1 - end.sparsity) / block == end.kept).all()
+
+
+def test_as_many_distinct_values_are_left_as_kept_says(monkeypatch: pytest.MonkeyPatch):
+    """Counted in the weights themselves: after a release each weight that is left is a number of its own."""
+    agents, callback = [], experiment.GroupSparseCallback
+    watched = lambda agent, *more: agents.append(agent) or callback(agent, *more)  # noqa: E731
+    monkeypatch.setattr(experiment, "GroupSparseCallback", watched)
+    for configuration, dense in ((SINGLE, [64, 64]), (RELEASED, []), (HELD, [16, 16])):
+        experiment.run(configuration, Context())
+        (weight,) = (one.weight for one in pruners.prunable(agents[-1].networks) if one.name == TASK.layers[0])
+        distinct = [len(set(own[own != 0].tolist())) for own in weight.detach()]
+        assert distinct == dense + [0.125 * 64] * 4, configuration
 
 
 def test_dense_agents_are_with_single_weights_and_blocks_alone_with_those_held():

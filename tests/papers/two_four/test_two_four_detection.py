@@ -12,6 +12,7 @@ from lib.data.canvases import Layout
 from lib.models.detector import Detector, small_backbone
 from lib.papers.two_four.experiments import two_four_detection as experiment
 from lib.papers.two_four.experiments.two_phases import FineTuning
+from lib.papers.two_four.measures import fewer_canvases, precision
 from lib.training.supervised import Training
 
 TASK = experiment.Task(
@@ -86,6 +87,23 @@ def test_masks_are_of_all_but_the_first_convolution_or_of_the_backbone_alone():
     assert list(MASKS) == names[1:]
     inside = experiment.masks(Detector(small_backbone(), 16), inside="backbone")
     assert list(inside) == [name for name in names[1:] if name.startswith("backbone")]
+
+
+def test_precision_is_compared_in_points_at_the_end_of_phase_2():
+    key = {"data": "mnist", "network": "detector", "phase": 2, "seed": 0}
+    table = pd.DataFrame(
+        [
+            key | {"variant": variant, "canvases": count, "step": step, "precision": value}
+            for variant, step, values in (("sparse", 16, (30.0, 52.0)), ("twice", 16, (40.0, 50.0)))
+            for count, value in zip((10, 90), values, strict=True)
+        ]
+    )
+    assert precision(table, "sparse", "twice", "all") == {"mnist/detector": {0: 2.0}}
+    assert precision(table, "sparse", "twice", "fewest") == {"mnist/detector": {0: -10.0}}
+    assert list(precision(table, "sparse", "twice")) == ["mnist/detector/10 canvases", "mnist/detector/90 canvases"]
+    assert fewer_canvases(table, "sparse", "twice") == {"mnist/detector": {0: -12.0}}
+    with pytest.raises(BadInput, match="canvases='some': known are fewest, all"):
+        precision(table, "sparse", "twice", "some")
 
 
 def test_progress_is_reported_as_often_as_foretold(context, rows):
