@@ -55,6 +55,7 @@ PRUNERS = {
 }
 NETWORKS = {
     "moons_mlp": "MLP",
+    "digits_mlp": "MLP",
     "lenet5": "LeNet-5",
     "small_lenet": "small LeNet",
     "alexnet": "AlexNet",
@@ -83,6 +84,8 @@ NETWORKS = {
     "small_detector": "a small detector",
     "dcgan": "DCGAN",
     "small_dcgan": "small DCGAN",
+    "decoder": "decoder",
+    "small_decoder": "small decoder",
 }
 DATA = {
     "digits": "8 x 8 digits",
@@ -91,6 +94,8 @@ DATA = {
     "cifar10": "CIFAR-10",
     "cifar100": "CIFAR-100",
     "imagenet": "ImageNet",
+    "grammar": "a made text",
+    "tinyshakespeare": "tiny Shakespeare",
 }
 VERDICT_COLOURS = {
     REPRODUCED: GREEN, PARTLY: SKY, UNDECIDED: YELLOW, DIFFERS: RED, MOOT: GREY, NOT_RUN: "#D9D9D9",

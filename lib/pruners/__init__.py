@@ -27,6 +27,7 @@ from lib.pruners.layers import (
     refused,
 )
 from lib.pruners.masks import Partial, attach, attached, detach, empty_layers, report, sparsity, sparsity_per_run
+from lib.pruners.one_shot import SparseGPT, Wanda, one_shot, wanda
 from lib.pruners.patterns import n_of_m, two_four, unstructured
 from lib.pruners.pruner import Holder, Pruner
 from lib.pruners.registry import PATTERNS, SCHEDULES, SCORES, find, register
@@ -34,10 +35,12 @@ from lib.pruners.saved import load, save
 from lib.pruners.schedules import Gradual, Iterative, Once, RewardAware, Schedule
 from lib.pruners.scores import grasp, magnitude, random, shuffled, snip, snip_shuffled
 from lib.pruners.sparse import sparse
+from lib.pruners.straight_through import DECAY, flip_rate, learn, settle
 from lib.pruners.transposable import eligible_both_ways, transposable
 from lib.pruners.verified import verify
 
 __all__ = [
+    "DECAY",
     "PATTERNS",
     "SCHEDULES",
     "SCORES",
@@ -54,6 +57,8 @@ __all__ = [
     "Schedule",
     "Scores",
     "Slower",
+    "SparseGPT",
+    "Wanda",
     "attach",
     "attached",
     "coverage",
@@ -62,18 +67,22 @@ __all__ = [
     "eligible_both_ways",
     "empty_layers",
     "find",
+    "flip_rate",
     "grasp",
     "kinds",
     "layer_rule",
+    "learn",
     "load",
     "magnitude",
     "n_of_m",
+    "one_shot",
     "prunable",
     "random",
     "refused",
     "register",
     "report",
     "save",
+    "settle",
     "shuffled",
     "snip",
     "snip_shuffled",
@@ -84,4 +93,5 @@ __all__ = [
     "two_four",
     "unstructured",
     "verify",
+    "wanda",
 ]

@@ -19,7 +19,7 @@ from lib.kernels.selection import all_but_lowest
 from lib.pruners.layers import Prunable, Scores, Select, chosen, eligible, layout
 from lib.pruners.scores import magnitude
 
-SCOPES = ("layer", "network", "global")
+SCOPES = ("row", "layer", "network", "global")
 
 
 def unstructured(
@@ -38,7 +38,8 @@ def unstructured(
     Args:
         scores: {parameter name: tensor}; `Scores` also know each parameter's network.
         sparsity: share to remove, in [0, 1); of a stack one number, or one a run.
-        scope: what is ranked together: each "layer" (weight tensor) by itself, all of one "network", or "global".
+        scope: what is ranked together: each "row" (the weights of one output) or "layer" (weight tensor) by itself, all
+            of one "network", or "global".
         floor: share of its weights, rounded up, that each layer keeps whatever its rank; others go in their place.
         within: {parameter name: mask}; what these have removed goes first. Names that it lacks have lost nothing yet.
         select: which of the scores count, as `layers.prunable`; the others get no mask.
@@ -52,6 +53,8 @@ def unstructured(
         raise BadInput(f"floor={floor} is not in [0, 1]")
     scores = selected(scores, select)
     shares = per_run(sparsity, scores)
+    if scope == "row":
+        return _row_by_row(scores, shares, floor, within)
     scores = _remaining(scores, within)
     masks: dict[str, Tensor] = {}
     for names in _pools(scores, scope):
@@ -146,6 +149,23 @@ def _remaining(scores: Mapping[str, Tensor], within: Mapping[str, Tensor] | None
             raise BadInput(f"within: mask {name!r} has shape {list(mask.shape)}, its scores {list(score.shape)}")
         left[name] = score if mask is None else score.masked_fill(~mask, -torch.inf)
     return Scores(left, scores.layers) if isinstance(scores, Scores) else left
+
+
+def _row_by_row(
+    scores: Mapping[str, Tensor], shares: Sequence[float], floor: float, within: Mapping[str, Tensor] | None
+) -> dict[str, Tensor]:
+    """`unstructured` with each row as a run of its own."""
+    masks = {}
+    for name, score in scores.items():
+        lies = layout(scores, name)
+        mine = score.flatten(0, 1) if lies.stacked else lies.matrix(score)
+        kept = None
+        if within is not None and name in within:
+            kept = {name: (within[name].flatten(0, 1) if lies.stacked else lies.matrix(within[name]))[:, None]}
+        each = [share for share in shares for _ in range(len(mine) // len(shares))]
+        found = unstructured({name: mine[:, None]}, each, "layer", floor, kept)[name][:, 0]
+        masks[name] = found.reshape(score.shape) if lies.stacked else lies.tensor(found, score.shape).contiguous()
+    return masks
 
 
 def _pools(scores: Mapping[str, Tensor], scope: str) -> list[list[str]]:

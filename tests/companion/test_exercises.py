@@ -125,6 +125,16 @@ def saved_alexnet_weights(widths, layer):
     return [27 + 9 * b, 9 * (a + c), 9 * (b + d), 9 * (c + e), 9 * d, g, f + h, g + 10][layer]
 
 
+def sr_ste_step(weights, gradients, mask, rate, decay):
+    return [w - rate * (g + decay * w * (not kept)) for w, g, kept in zip(weights, gradients, mask, strict=True)]
+
+
+def flip_rate(masks):
+    steps = len(masks) - 1
+    changed = sum(a != b for k in range(steps) for a, b in zip(masks[k], masks[k + 1], strict=True))
+    return 100 * changed / steps / len(masks[0])
+
+
 def overlap_of_boxes(one, other):
     width = max(0, min(one[2], other[2]) - max(one[0], other[0]))
     height = max(0, min(one[3], other[3]) - max(one[1], other[1]))
@@ -195,6 +205,11 @@ SOLUTIONS = {
     "27.1": 7,  # 2^6 < 90 <= 2^7
     "27.2": bound_of,
     "27.3": 9.1,
+    "28.1": 1.5,
+    "28.2": 1.5,
+    "28.3": sr_ste_step,
+    "28.4": flip_rate,
+    "28.5": 100,
     "30.1": 198,
     "30.2": errors,
     "30.3": 0.598,
@@ -279,6 +294,11 @@ WRONG = {
     "27.1": 12,  # as many as 2:4 needs in rows alone: six patterns in each of four
     "27.2": lambda block, n, rows, columns: bound_of(block, 1, rows, columns),
     "27.3": 10,  # of what is kept, not of the optimum
+    "28.1": 4.0,
+    "28.2": 0.75,
+    "28.3": lambda weights, gradients, mask, rate, decay: weights,
+    "28.4": lambda masks: 0.0,
+    "28.5": 90,
     "30.1": 200,
     "30.2": lambda scores, same, threshold: errors(scores, same, threshold + 1e-9),  # equal is not accepted
     "30.3": 0.402,

@@ -114,7 +114,7 @@ def test_a_sparsity_outside_0_to_1_is_refused(sparsity):
 
 
 def test_an_unknown_scope_is_refused():
-    with pytest.raises(BadInput, match="scope='model': known are layer, network, global"):
+    with pytest.raises(BadInput, match="scope='model': known are row, layer, network, global"):
         pruners.unstructured(two_networks(), 0.5, "model")
 
 

@@ -1,4 +1,4 @@
-"""Exercises of paper 2: notebooks 20 to 25 and 27; `tasks_exercises` has those of 26."""
+"""Exercises of paper 2: 20 to 25 and 27; `tasks_exercises` has those of 26, `beyond_exercises` those of 28."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lib import pruners
 from lib.companion.exercises.checkers import Checker, checking, function, number
 from lib.companion.statistics import interval, verdict
 from lib.kernels import int8, products, storage
-from lib.papers.two_four import tasks_exercises
+from lib.papers.two_four import beyond_exercises, tasks_exercises
 from lib.pruners import permutation
 from lib.pruners.transposable import dual, patterns
 
@@ -507,5 +507,6 @@ EXERCISES: dict[str, Checker] = {
         tolerance=0.05,
     ),
 } | tasks_exercises.EXERCISES
+EXERCISES |= beyond_exercises.EXERCISES
 
 check = checking(EXERCISES)

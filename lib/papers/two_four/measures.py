@@ -228,3 +228,40 @@ def farther(runs: pd.DataFrame, variant: str, against: str) -> Values:
     ends = pairs.last(runs, [*index, "variant", "noise"])
     means = ends.groupby([*index, "variant"]).frechet.mean().unstack("variant")
     return by_cell((100 * (means[variant] / means[against] - 1)).dropna())
+
+
+def one_shot(runs: pd.DataFrame, one: pairs.Kind, other: pairs.Kind, column: str = "bits") -> Values:
+    """Subtract one way to prune in one shot from another, seed by seed.
+
+    Args:
+        runs: of `two_four_one_shot`.
+        one, other: {column: value} that name them, such as {"method": "wanda", "pattern": "2:4", "order": "permuted"}.
+        column: what is compared: bits (below 0: the first loses less) or accuracy (percent).
+    """
+    both = pairs.paired(runs, INDEX, one, other, column)
+    return by_cell(both.one - both.other)
+
+
+def int8_after(runs: pd.DataFrame, method: str, pattern: str, order: str = "as trained") -> Values:
+    """Subtract the accuracy before INT8 from that after it, of networks pruned in one shot, seed by seed."""
+    found = pairs.chosen(runs, {"method": method, "pattern": pattern, "order": order}).set_index(INDEX)
+    return by_cell(found.int8_accuracy - found.accuracy)
+
+
+def different_masks(runs: pd.DataFrame) -> Values:
+    """Count the different sets of masks that repeated pruning gave, the most of all ways; 1: always the same."""
+    return by_cell(runs.groupby(INDEX).masks.max())
+
+
+def settling(runs: pd.DataFrame, variant: str) -> Values:
+    """Divide the share of the masks' entries that flipped a step in the last epoch by that of the first, by seed."""
+    pairs.refuse_absent(runs, "variant", variant)
+    mine = runs[runs.variant == variant].sort_values("epoch").groupby(INDEX).flips
+    return by_cell(mine.last() / mine.first())
+
+
+def mean_flips(runs: pd.DataFrame, variant: str, against: str) -> Values:
+    """Compare how often masks change: flips a step, in percent and over all epochs, minus those of `against`."""
+    pairs.refuse_absent(runs, "variant", variant, against)
+    means = runs.groupby([*INDEX, "variant"]).flips.mean().unstack("variant")
+    return by_cell(means[variant] - means[against])

@@ -1,0 +1,289 @@
+"""One shot without training: Wanda and SparseGPT, which look at what enters each layer and never at a gradient.
+
+    small = pruners.one_shot(model, batches, pruners.Wanda(partial(pruners.n_of_m, n=2, m=4)))
+    small = pruners.one_shot(model, batches, pruners.SparseGPT(partial(pruners.n_of_m, n=4, m=8), width=8))
+
+Both know a layer by the second moments of its inputs, X X^T over calibration data, and want the layer's outputs W X to
+change little. Wanda (Sun et al. 2023, equation 1) scores a weight by |W_ij| ||X_j||: what it adds to its output, in
+root mean square. SparseGPT (Frantar and Alistarh 2023, Algorithm 1) also lets the weights that stay make up for those
+that go. Layers are pruned in the order in which they run, each on the inputs that its pruned predecessors give it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lib.base import BadInput
+from lib.pruners import kinds
+from lib.pruners.inputs import Inputs, call, duplicate
+from lib.pruners.layers import Prunable, Scores, Select, chosen, eligible, leave_out, prunable
+from lib.pruners.masks import attach, attached, original, original_of
+
+Pattern = Callable[..., dict[str, Tensor]]
+
+
+class Solver(Protocol):
+    """Prune one layer by what enters it."""
+
+    def __call__(self, weight: Tensor, moments: Tensor) -> tuple[Tensor, Tensor]:
+        """Go from a weight [R, C] and second moments of its inputs [C, C], float64, to (new weight, mask) [R, C]."""
+
+
+@dataclass(frozen=True)
+class Wanda:
+    """Remove the weights of the smallest |W_ij| ||X_j|| and move none (Sun et al. 2023).
+
+    Attributes:
+        pattern: from {name: scores} to masks, such as `partial(n_of_m, n=2, m=4)`; for unstructured sparsity weights
+            are ranked within their row, as in the paper: `partial(unstructured, sparsity=0.5, scope="row")`.
+    """
+
+    pattern: Pattern
+
+    def __call__(self, weight: Tensor, moments: Tensor) -> tuple[Tensor, Tensor]:
+        mask = self.pattern({"weight": _wanda(weight, moments.diagonal())})["weight"]
+        return weight * mask, mask
+
+
+@dataclass(frozen=True)
+class SparseGPT:
+    """Remove weights column by column, and move those to the right so that the outputs change least.
+
+    When the weight in column j of a row goes, the columns after j change by -w_j / [H^-1]_jj [H^-1]_j:, with the
+    inverse of the moments H of the columns from j on (Optimal Brain Surgeon; SparseGPT, equations 3 and 4). All these
+    inverses stand in one Cholesky factor: H^-1 = U^T U, and row j of U is the row of the inverse that column j needs,
+    divided by the square root of its first entry. So a weight's price, w_j^2 / [H^-1]_jj, is (w_j / U_jj)^2.
+
+    Attributes:
+        pattern: such as `partial(n_of_m, n=2, m=4)`; asked for a few columns at a time, whose weights have made up for
+            all that went before.
+        width: how many columns that is. For N:M the paper takes M, for unstructured sparsity 128.
+        block: columns whose updates are summed up before they reach the rest of the matrix. It changes how long the
+            solution takes, not what it is.
+        dampening: share of the mean second moment that is added to the diagonal, so that the inverse exists.
+    """
+
+    pattern: Pattern
+    width: int
+    block: int = 128
+    dampening: float = 0.01
+
+    def __post_init__(self):
+        if self.width < 1 or self.block < 1 or not self.dampening >= 0:
+            given = f"width={self.width}, block={self.block}, dampening={self.dampening}"
+            raise BadInput(f"SparseGPT: {given}: expected columns of 1 or more, and a share of 0 or more")
+
+    def __call__(self, weight: Tensor, moments: Tensor) -> tuple[Tensor, Tensor]:
+        work = weight.to(torch.float64, copy=True)
+        factor = inverse_factor(moments, self.dampening)
+        work[:, moments.diagonal() == 0] = 0  # inputs that are never there need no weights
+        mask = torch.ones_like(work, dtype=torch.bool)
+        columns = work.shape[1]
+        block = max(self.block // self.width, 1) * self.width  # a whole number of choices
+        for begin in range(0, columns, block):
+            end = min(begin + block, columns)
+            removed = torch.zeros_like(work[:, begin:end])  # of each column what went, over U_jj
+            for j in range(begin, end):
+                if (j - begin) % self.width == 0:
+                    some = slice(j, min(j + self.width, end))
+                    prices = (work[:, some] / factor.diagonal()[some]) ** 2
+                    mask[:, some] = self.pattern({"weight": prices})["weight"]
+                removed[:, j - begin] = work[:, j] * ~mask[:, j] / factor[j, j]
+                work[:, j:end] -= torch.outer(removed[:, j - begin], factor[j, j:end])
+            work[:, end:] -= removed @ factor[begin:end, end:]
+        return (work * mask).to(weight.dtype), mask
+
+
+def inverse_factor(moments: Tensor, dampening: float = 0.0) -> Tensor:
+    """Compute the upper Cholesky factor U of the inverse of second moments [C, C], so that their inverse is U^T U.
+
+    A column whose input is always 0 counts as independent of the others, with a second moment of 1.
+
+    Args:
+        dampening: share of the mean second moment that is added to the diagonal.
+
+    Raises:
+        BadInput: moments without an inverse.
+    """
+    moments = moments.double().clone()
+    diagonal = moments.diagonal()  # a view
+    diagonal[diagonal == 0] = 1
+    diagonal += dampening * diagonal.mean()
+    lower, failed = torch.linalg.cholesky_ex(moments)
+    if int(failed):
+        raise BadInput(
+            f"the second moments of {len(moments)} inputs have no inverse: a larger dampening gives them one"
+        )
+    return torch.linalg.cholesky(torch.cholesky_inverse(lower), upper=True)
+
+
+def one_shot(model: nn.Module, batches: Iterable[Inputs], solver: Solver, select: Select = None) -> nn.Module:
+    """Prune a copy of a network, each layer solved on what its pruned predecessors give it; nothing is trained.
+
+    The calibration data pass through the network once a layer. The same model and batches give the same masks.
+
+    Args:
+        batches: what the model is called with, see `pruners.inputs`.
+        solver: `Wanda`, `SparseGPT`, or one like them.
+        select: as `prunable`; None: the `eligible` ones. Layers whose products cannot be watched (`Kind.affine` says
+            which can) or whose weight another layer shares are left out with a warning.
+
+    Returns:
+        The copy in evaluation mode, its masks attached.
+
+    Raises:
+        BadInput: an unknown name, a masked layer, no batches, or a layer that no batch reaches.
+    """
+    model = duplicate(model).eval()
+    batches = list(batches)
+    names = eligible(model) if select is None else chosen(prunable(model), select, {}, "there are")
+    if masked := attached(model).keys() & set(names):
+        raise BadInput(f"{min(masked)} has a mask already: one-shot pruning begins with a dense network")
+    layers = _watched(model, names)
+    for name in _order(model, batches, layers):
+        layer = layers[name]
+        moments = _moments(model, batches, {name: layer})[name]
+        parts = layer.matrix().chunk(len(moments))  # a group of a convolution has inputs of its own
+        solved = [solver(part, own.to(part.device)) for part, own in zip(parts, moments, strict=True)]
+        weight, mask = (
+            layer.layout.tensor(torch.cat(found), layer.weight.shape) for found in zip(*solved, strict=True)
+        )
+        with torch.no_grad():
+            original(layer).copy_(original_of(layer, weight))
+        attach(model, {name: mask.contiguous()})
+    return model
+
+
+def wanda(model: nn.Module, batches: Iterable[Inputs], select: Select = None) -> Scores:
+    """Score |W_ij| ||X_j|| in all layers of a dense network at once, the norm in root mean square over positions.
+
+    It goes with any pattern and schedule (`functools.partial(wanda, batches=...)` for a `Pruner`). It differs from
+    `one_shot` with `Wanda` in that no layer knows yet that others are pruned too.
+
+    Args:
+        batches, select: as in `one_shot`; None: all layers whose products can be watched.
+    """
+    moments = second_moments(model, batches, select)
+    layers = {layer.name: layer for layer in prunable(model) if layer.name in moments}
+    tensors = {}
+    for name, layer in layers.items():
+        parts = layer.matrix().chunk(len(moments[name]))
+        scores = [_wanda(part, own.diagonal()) for part, own in zip(parts, moments[name], strict=True)]
+        tensors[name] = layer.layout.tensor(torch.cat(scores), layer.weight.shape).contiguous()
+    return Scores(tensors, layers)
+
+
+def second_moments(model: nn.Module, batches: Iterable[Inputs], select: Select = None) -> dict[str, Tensor]:
+    """Measure X X^T, over the number of columns, of what enters each layer; the model is left alone.
+
+    Args:
+        batches, select: as in `one_shot`; None: all layers whose products can be watched.
+
+    Returns:
+        {parameter name: float64 [groups, C, C]}, in the columns of `Prunable.matrix`; one group but for grouped
+        convolutions.
+    """
+    twin = duplicate(model).eval()
+    return _moments(twin, list(batches), _watched(twin, [layer.name for layer in prunable(twin, select)]))
+
+
+def columns_of(layer: Prunable, inputs: Tensor) -> Tensor:
+    """Return what a layer's matrix is multiplied by: its inputs as columns [groups, C, positions].
+
+    Of a Linear each input is a column, of a transposed convolution each input position; of a convolution each place
+    that the kernel takes, kernel positions first and input channels running fastest, as in `Prunable.matrix`.
+    """
+    module, axes, inputs = layer.module, layer.layout.axes, inputs.detach()
+    if "t" in axes:
+        return inputs.movedim(1, 0).flatten(1).unflatten(0, (layer.layout.groups, -1))
+    if "k" not in axes:
+        return inputs.flatten(0, -2).T[None]
+    padding = module._reversed_padding_repeated_twice  # of each axis, the last first: whatever "same" or a number meant
+    mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
+    places = F.pad(inputs, padding, mode=mode)
+    for axis, (size, step, apart) in enumerate(zip(module.kernel_size, module.stride, module.dilation, strict=True), 2):
+        places = places.unfold(axis, apart * (size - 1) + 1, step)[..., ::apart]
+    count = len(module.kernel_size)
+    places = places.unflatten(1, (module.groups, -1))  # [N, groups, channels, positions ..., kernel ...]
+    kernel, positions = list(range(3 + count, 3 + 2 * count)), list(range(3, 3 + count))
+    return places.permute(1, *kernel, 2, 0, *positions).flatten(2 + count).flatten(1, 1 + count)
+
+
+def _wanda(weight: Tensor, squares: Tensor) -> Tensor:
+    return weight.abs() * squares.sqrt().to(weight.device, weight.dtype)
+
+
+def _watched(model: nn.Module, names: Iterable[str]) -> dict[str, Prunable]:
+    """The layers of these names whose inputs can be watched; the others are left out with a warning."""
+    there = {layer.name: layer for layer in prunable(model)}
+    layers = {}
+    for name in names:
+        layer = there[name]
+        if layer.tied:
+            leave_out(name, "other layers share it and have other inputs")
+        elif not kinds.find(layer.module)[0].affine:
+            leave_out(name, f"it is inside a {type(layer.module).__name__}, whose own inputs alone can be seen")
+        else:
+            layers[name] = layer
+    if not layers:
+        raise BadInput("no layer is left whose inputs can be seen: one shot knows Linear layers and convolutions")
+    return layers
+
+
+def _order(model: nn.Module, batches: Sequence[Inputs], layers: Mapping[str, Prunable]) -> list[str]:
+    """The layers in the order in which they first run."""
+    seen: dict[str, None] = {}
+    if not batches:
+        raise BadInput("no batches to calibrate on: one-shot pruning needs at least one")
+    _feed(model, batches[:1], layers, lambda layer, inputs: seen.setdefault(layer.name))
+    _refuse_missed(layers, seen)
+    return list(seen)
+
+
+def _moments(model: nn.Module, batches: Sequence[Inputs], layers: Mapping[str, Prunable]) -> dict[str, Tensor]:
+    """Second moments of what enters each layer, see `second_moments`."""
+    sums: dict[str, Tensor] = {}
+    counts: dict[str, int] = {}
+
+    def add(layer: Prunable, inputs: Tensor) -> None:
+        columns = columns_of(layer, inputs).double()  # [groups, C, positions]
+        if not bool(torch.isfinite(columns).all()):
+            raise BadInput(f"the input of {layer.name} is not finite")
+        sums[layer.name] = sums.get(layer.name, 0) + columns @ columns.mT
+        counts[layer.name] = counts.get(layer.name, 0) + columns.shape[-1]
+
+    _feed(model, batches, layers, add)
+    _refuse_missed(layers, sums)
+    return {name: sums[name] / counts[name] for name in layers}
+
+
+def _feed(
+    model: nn.Module,
+    batches: Sequence[Inputs],
+    layers: Mapping[str, Prunable],
+    watch: Callable[[Prunable, Tensor], object],
+) -> None:
+    """Call the model on each batch, and `watch` with what enters each layer."""
+
+    def hook(layer: Prunable) -> Callable:
+        return lambda module, args, kwargs: watch(layer, args[0] if args else next(iter(kwargs.values()))) and None
+
+    handles = [layer.module.register_forward_pre_hook(hook(layer), with_kwargs=True) for layer in layers.values()]
+    try:
+        with torch.no_grad():
+            for batch in batches:
+                call(model, batch)
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _refuse_missed(layers: Mapping[str, Prunable], seen: Mapping[str, object]) -> None:
+    if missed := [name for name in layers if name not in seen]:
+        raise BadInput(f"{', '.join(missed)}: never reached by the calibration data, so nothing is known of its inputs")

@@ -1,0 +1,153 @@
+"""Sparse from the first step on: masks that are chosen anew at each step, and weights that go on learning while masked.
+
+    pruners.learn(model, partial(pruners.n_of_m, n=2, m=4))   # before training, instead of a mask
+    ...                                                       # any loop, any optimizer
+    pruners.settle(model)                                     # afterwards: an ordinary mask, as `attach` holds it
+
+The layer computes with mask(W) W, and its gradient passes to all of W as if there were no mask: the straight-through
+estimator, by which a weight that is masked today may come back. SR-STE (Zhou et al. 2021, equation 8) also draws masked
+weights towards zero, so that they come back less often:
+
+    W <- W - rate (gradient at mask(W) W  +  decay (1 - mask(W)) W)
+
+With a transposable pattern (Hubara et al. 2021) the product that sends the gradient back to the inputs is sparse too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from lib.base import BadInput
+from lib.pruners import kinds
+from lib.pruners.behind import bake, hook_of
+from lib.pruners.layers import Layout, Prunable, Select, chosen, eligible, prunable
+from lib.pruners.masks import attach
+
+DECAY = 2e-4  # the paper's lambda_W, for SGD
+
+
+class _Refined(torch.autograd.Function):
+    """Compute mask * weight; all weights get the gradient of the product, and masked ones decay * weight beside it."""
+
+    @staticmethod
+    def forward(context, weight: Tensor, mask: Tensor, owner: StraightThrough) -> Tensor:
+        context.save_for_backward(weight, mask)
+        context.owner = owner
+        return weight * mask
+
+    @staticmethod
+    def backward(context, gradient: Tensor) -> tuple[Tensor, None, None]:
+        weight, mask = context.saved_tensors
+        context.owner.count(mask)
+        return gradient + context.owner.decay * (weight * ~mask), None, None
+
+
+class StraightThrough(nn.Module):
+    """Mask a weight by its own magnitude each time the layer reads it: a parametrization.
+
+    Attributes:
+        mask: of the last step.
+        flips, steps: entries of the mask that changed from one step to the next, summed over so many steps. A step is a
+            use of the weight whose gradient is asked for; a look at the weight is none.
+    """
+
+    def __init__(self, weight: Tensor, layout: Layout, pattern: Callable[..., dict[str, Tensor]], decay: float):
+        super().__init__()
+        self.layout, self.pattern, self.decay = layout, pattern, decay
+        self.register_buffer("mask", self.choose(weight.detach()))
+        self.register_buffer("flips", torch.zeros((), dtype=torch.int64, device=weight.device))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64, device=weight.device))
+
+    def choose(self, weight: Tensor) -> Tensor:
+        """Choose the mask of a weight: its largest magnitudes, as many as the pattern lets stay."""
+        mask = self.pattern({"weight": self.layout.matrix(weight).abs()})["weight"]
+        return self.layout.tensor(mask, weight.shape).contiguous()
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """Mask the weight."""
+        return _Refined.apply(weight, self.choose(weight.detach()), self)
+
+    def count(self, mask: Tensor) -> None:
+        """Count what has changed since the step before."""
+        self.flips += (mask != self.mask).sum()
+        self.steps += 1
+        self.mask.copy_(mask)
+
+    def right_inverse(self, weight: Tensor) -> Tensor:
+        """Begin with the dense weight."""
+        return weight
+
+
+def learn(
+    model: nn.Module,
+    pattern: Callable[..., dict[str, Tensor]],
+    decay: float = DECAY,
+    select: Select = None,
+) -> None:
+    """Let the masks of these layers follow their weights from now on, by SR-STE; with decay 0 by STE alone.
+
+    Args:
+        pattern: from {name: scores} to masks, such as `partial(n_of_m, n=2, m=4)` or `transposable`.
+        decay: what draws masked weights towards zero, the paper's lambda_W.
+        select: as `prunable`; None: the `eligible` ones.
+
+    Raises:
+        BadInput: an unknown name, a layer that has a mask already, a negative decay.
+    """
+    if not decay >= 0:
+        raise BadInput(f"decay={decay}: expected 0 (straight-through alone) or more")
+    layers = {layer.name: layer for layer in prunable(model)}
+    names = eligible(model) if select is None else chosen(layers.values(), select, {}, "there are")
+    for name in names:
+        module, attribute = layers[name].module, layers[name].attribute
+        if parametrize.is_parametrized(module, attribute) or hook_of(module, attribute) is not None:
+            raise BadInput(f"{name} has a mask or another parametrization already: let it learn its mask from dense")
+        if layers[name].tied:
+            raise BadInput(f"{name} is shared with another layer, which would not see the mask that it learns")
+    chosen_first = {n: StraightThrough(layers[n].weight, layers[n].layout, pattern, decay) for n in names}
+    for name, one in chosen_first.items():  # all are made before one is set: a pattern may refuse a layer
+        parametrize.register_parametrization(layers[name].module, layers[name].attribute, one)
+        kinds.reread(layers[name].module)
+
+
+def learning(model: nn.Module) -> dict[str, StraightThrough]:
+    """Find the layers whose masks follow their weights, {parameter name: its parametrization}."""
+    return {layer.name: one for layer, one in _learning(model)}
+
+
+def _learning(model: nn.Module) -> list[tuple[Prunable, StraightThrough]]:
+    found = []
+    for layer in prunable(model):
+        held = parametrize.is_parametrized(layer.module, layer.attribute)
+        chain = layer.module.parametrizations[layer.attribute] if held else ()
+        found += [(layer, one) for one in chain if isinstance(one, StraightThrough)]
+    return found
+
+
+def flip_rate(model: nn.Module) -> float:
+    """Measure how many entries of masks changed a step since this was last asked, in percent; nan where none follows.
+
+    This is the flip rate of Hu et al. (2024, "Accelerating transformer pre-training with 2:4 sparsity"), a mean over
+    steps: high while the network still looks for its mask, and close to 0 once it has one.
+    """
+    ones = list(learning(model).values())
+    entries = sum(one.mask.numel() * int(one.steps) for one in ones)
+    flips = sum(int(one.flips) for one in ones)
+    for one in ones:
+        one.flips.zero_()
+        one.steps.zero_()
+    return 100 * flips / entries if entries else float("nan")
+
+
+def settle(model: nn.Module) -> dict[str, Tensor]:
+    """Hold the masks as they are now, by `attach`; masked weights are set to zero. Return the masks."""
+    masks = {}
+    for layer, one in _learning(model):
+        masks[layer.name] = one.choose(layer.module.parametrizations[layer.attribute].original.detach())
+        bake(layer.module, layer.attribute)
+    attach(model, masks)
+    return masks

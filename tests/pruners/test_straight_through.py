@@ -1,0 +1,144 @@
+"""Laws of `lib.pruners.straight_through`: SR-STE's update written out, masks that follow the weights, and flips."""
+
+import copy
+import math
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lib import pruners
+from lib.base import BadInput
+from lib.models.plain import digits_mlp
+from lib.pruners.straight_through import learning
+
+TWO_FOUR = partial(pruners.n_of_m, n=2, m=4)
+ROW = [[4.0, -3.0, 2.0, 0.5] * 4]  # 16 inputs, the least that the rule prunes
+
+
+def layer(decay: float) -> nn.Linear:
+    """One output of 16 inputs: the mask keeps the first two of every four."""
+    found = nn.Linear(16, 1, bias=False)
+    with torch.no_grad():
+        found.weight.copy_(torch.tensor(ROW))
+    pruners.learn(found, TWO_FOUR, decay)
+    return found
+
+
+def gradient(found: nn.Linear, inputs: Tensor) -> Tensor:
+    """Of half the squared output."""
+    (found(inputs).square().sum() / 2).backward()
+    return found.parametrizations.weight.original.grad
+
+
+def test_one_step_is_the_papers_equation_8():
+    """W - rate (g(mask W) + decay (1 - mask) W): the output is that of the masked weight, all weights move."""
+    inputs = torch.arange(1.0, 17.0)
+    kept = torch.tensor([[1.0, 1, 0, 0] * 4])
+    weight = torch.tensor(ROW)
+    output = (weight * kept) @ inputs
+    for decay in (0.0, 0.5):
+        found = layer(decay)
+        assert torch.equal(found(inputs), output)
+        expected = output * inputs + decay * (1 - kept) * weight
+        torch.testing.assert_close(gradient(found, inputs), expected)
+        torch.optim.SGD(found.parameters(), lr=0.01).step()
+        torch.testing.assert_close(found.parametrizations.weight.original.detach(), weight - 0.01 * expected)
+
+
+def test_a_masked_weight_comes_back_when_it_has_grown():
+    found = layer(0.0)
+    with torch.no_grad():
+        found.parametrizations.weight.original[0, 3] = 10.0
+    assert found.weight[0, :4].tolist() == [4.0, 0.0, 0.0, 10.0]
+
+
+def test_flips_are_counted_by_step_and_only_while_learning():
+    found = layer(0.0)
+    inputs = torch.ones(16)
+    gradient(found, inputs)  # the mask as it was: nothing flips
+    with torch.no_grad():
+        found.parametrizations.weight.original[0, 3] = 10.0
+    found(inputs)
+    pruners.sparsity(found)  # looks at the weight
+    gradient(found, inputs)  # -3 goes and 10 comes: two of 16 entries
+    assert pruners.flip_rate(found) == pytest.approx(100 * 2 / (2 * 16))
+    gradient(found, inputs)
+    assert pruners.flip_rate(found) == 0
+    assert math.isnan(pruners.flip_rate(found))  # there was no step in between
+    assert math.isnan(pruners.flip_rate(nn.Linear(16, 16)))
+
+
+@pytest.mark.parametrize("pattern", [TWO_FOUR, partial(pruners.transposable, n=2, m=4)])
+def test_training_ends_in_an_ordinary_mask_that_computes_the_same(pattern):
+    torch.manual_seed(0)
+    model = digits_mlp()
+    inputs, labels = torch.randn(32, 1, 8, 8), torch.randint(10, (32,))
+    pruners.learn(model, pattern, select=pruners.eligible_both_ways(model))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
+    before = {name: one.mask.clone() for name, one in learning(model).items()}
+    for _ in range(10):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+    assert pruners.flip_rate(model) > 0
+    twin = copy.deepcopy(model)  # shares its layers' classes with the model
+    expected = model.eval()(inputs)
+    masks = pruners.settle(model)
+    assert torch.equal(model(inputs), expected)
+    assert torch.equal(twin.eval()(inputs), expected)
+    assert not learning(model)
+    assert learning(twin)
+    attached = pruners.attached(model)
+    assert attached.keys() == masks.keys() == {"fc1.weight", "fc2.weight"}
+    assert not all(torch.equal(attached[name], before[name]) for name in masks)
+    for mask in attached.values():
+        assert (mask.reshape(-1, 4).sum(1) == 2).all()
+        if pattern is not TWO_FOUR:
+            assert (mask.T.reshape(-1, 4).sum(1) == 2).all()
+    assert pruners.sparsity(model) == pytest.approx((64 * 128 + 128 * 128) / 2 / (64 * 128 + 128 * 128 + 1280))
+
+
+def test_more_decay_means_fewer_flips_and_smaller_masked_weights():
+    """What the term is for (Zhou et al. 2021, section 4.2)."""
+
+    def trained(decay: float) -> tuple[float, float]:
+        torch.manual_seed(0)
+        model = digits_mlp()
+        pruners.learn(model, TWO_FOUR, decay, pruners.eligible_both_ways(model))
+        inputs, labels = torch.randn(64, 1, 8, 8), torch.randint(10, (64,))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(40):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), labels).backward()
+            optimizer.step()
+        one = model.fc1.parametrizations.weight
+        return pruners.flip_rate(model), float(one.original.detach()[~one[0].mask].abs().mean())
+
+    (flips, left), (fewer, smaller) = trained(0.0), trained(0.2)
+    assert fewer < 0.8 * flips
+    assert smaller < 0.8 * left
+
+
+def test_a_saved_state_goes_on_with_its_mask_and_its_counts():
+    found = layer(0.1)
+    with torch.no_grad():
+        found.parametrizations.weight.original[0, 3] = 10.0
+    gradient(found, torch.ones(16))
+    other = layer(0.1)
+    other.load_state_dict(found.state_dict())
+    assert torch.equal(other.parametrizations.weight[0].mask, found.parametrizations.weight[0].mask)
+    assert pruners.flip_rate(other) == pytest.approx(100 * 2 / 16)
+
+
+def test_what_cannot_learn_its_mask_is_refused_in_a_line():
+    model = digits_mlp()
+    with pytest.raises(BadInput, match="decay=-1"):
+        pruners.learn(model, TWO_FOUR, -1.0)
+    with pytest.raises(BadInput, match="no 'fc9"):
+        pruners.learn(model, TWO_FOUR, select=["fc9.weight"])
+    pruners.attach(model, TWO_FOUR(pruners.magnitude(model).only(["fc2.weight"])))
+    with pytest.raises(BadInput, match=r"fc2\.weight has a mask"):
+        pruners.learn(model, TWO_FOUR, select=["fc1.weight", "fc2.weight"])
+    assert not learning(model)  # refused before any was set
