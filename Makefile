@@ -39,7 +39,7 @@ test: export OPENBLAS_NUM_THREADS = 1
 test: env ## every check that CI runs
 	ruff check .
 	ruff format --check .
-	$(RUN) -m pytest -n 2 --dist loadscope tests
+	$(RUN) -m pytest -n 2 --dist loadscope --no-loadscope-reorder tests
 	$(RUN) -m pytest -n 2 --dist loadscope --nbval-lax results/notebooks
 
 real: data ## the real scale: hours on two cores; stop it at will, the same command goes on

@@ -10,12 +10,14 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import nbformat
+import pandas as pd
 import pytest
 
 from lib import base
 from lib.base import BadInput
 from lib.companion.pages import program as pages
-from lib.companion.pages.program import index, write
+from lib.companion.pages.program import index, links, write
+from lib.companion.results import read_scorecard
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -83,8 +85,8 @@ class Links(HTMLParser):
 def test_every_link_leads_somewhere(html: Path):
     pages = {page.resolve(): Links(page.read_text()) for page in html.glob("*.html")}
     dead = []
-    for page, links in pages.items():
-        for target in links.targets:
+    for page, tags in pages.items():
+        for target in tags.targets:
             parts = urlsplit(target)
             if parts.scheme or parts.netloc or target.startswith("data:"):
                 continue
@@ -100,6 +102,21 @@ def test_the_first_page_leads_to_every_notebook_in_order(html: Path):
     names = [path.stem for path in sorted(base.NOTEBOOKS.glob("*.ipynb"))]
     first = list(dict.fromkeys(Path(t).stem for t in targets))
     assert [name for name in first if name in names] == names
+
+
+def test_every_claim_has_an_address_and_verdict_tables_lead_there(html: Path):
+    claims = read_scorecard(base.RESULTS)
+    assert set(claims.id) <= Links((html / "claims.html").read_text()).ids
+    targets = {t for page in html.glob("[0-9]*.html") for t in Links(page.read_text()).targets}
+    led = {t.removeprefix("claims.html#") for t in targets if t.startswith("claims.html#")}
+    assert led <= set(claims.id)  # and lead somewhere, see above
+    assert len(led) > 20
+    assert "claims.html" in Links((html / "index.html").read_text()).targets
+
+
+def test_a_row_is_linked_by_what_the_claim_says_unless_two_say_it():
+    claims = pd.DataFrame({"id": ["a-1", "b", "c"], "says": ["x < y", "same", "same"]})
+    assert links(claims) == {"<th>x &lt; y</th>": '<th><a href="claims.html#a-1">x &lt; y</a></th>'}
 
 
 def test_parts_come_in_their_order():
@@ -136,7 +153,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return 0
 
     monkeypatch.setattr(pages, "build_main", build)
-    monkeypatch.setattr(pages, "copy_notebooks", lambda results, source: ["00_a"])
+    monkeypatch.setattr(pages, "copy_notebooks", lambda results, source, linked: ["00_a"])
     return names
 
 

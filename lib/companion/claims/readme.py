@@ -50,12 +50,17 @@ def end(part: str) -> str:
     return f"<!-- {part}: end -->"
 
 
-def table(claims: pd.DataFrame) -> str:
-    """Write the claims as a Markdown table, each cell of a claim on a line of its own."""
+def table(claims: pd.DataFrame, addresses: bool = False) -> str:
+    """Write the claims as a Markdown table, each cell of a claim on a line of its own.
+
+    Args:
+        addresses: each claim can be linked to by its id.
+    """
     lines = ["| claim | printed | measured | criterion | verdict | scale, data |", "|---|---|---|---|---|---|"]
     for row in claims.to_dict("records"):
         ran = row["verdict"] != NOT_RUN
-        cells = [f"{row['says']} ({row['where']}; `{row['id']}`)", row["printed"], measured_text(row, "<br>")]
+        address = f'<a id="{row["id"]}"></a>' if addresses else ""
+        cells = [f"{address}{row['says']} ({row['where']}; `{row['id']}`)", row["printed"], measured_text(row, "<br>")]
         cells += [row["criterion"] + (f" ({row['note']})" if row["note"] else "")]
         cells += [f"**{row['verdict']}**" if ran else f"not run: {row['why']}"]
         cells += [", ".join(part for part in (row["scale"], row["data"]) if part)]
@@ -77,11 +82,11 @@ def summary(claims: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def page(claims: pd.DataFrame) -> str:
-    """Write results/claims.md: how to read it, the counts, and a table a paper."""
+def page(claims: pd.DataFrame, addresses: bool = False) -> str:
+    """Write results/claims.md: how to read it, the counts, and a table a paper; `addresses` as in `table`."""
     parts = [HEAD, summary(claims)]
     for paper, mine in claims.groupby("paper"):
-        parts.append(f"## Paper {paper}: {len(mine)} claims\n\n{table(mine)}")
+        parts.append(f"## Paper {paper}: {len(mine)} claims\n\n{table(mine, addresses)}")
     return "\n\n".join(parts) + "\n"
 
 

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import html
 import os
+import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
+import nbformat
+import pandas as pd
 from sphinx.cmd.build import build_main
 
 from lib import base
 from lib.base import BadInput
+from lib.companion.claims import readme
 from lib.companion.notebook import read_notebook
+from lib.companion.results import read_scorecard
 
 PARTS = {
     "0": "Start here",
@@ -24,6 +31,7 @@ PARTS = {
     "5": "Paper 5: group-sparse training",
     "6": "All papers together",
 }
+CLAIMS = "claims"  # the page of all claims, each with an address of its own: claims.html#rl-bc-95-snip
 MARK = ".pages"  # a file in a folder that this program made, so that it may be deleted
 INTRODUCTION = """# Sparsity, Reproduced
 
@@ -75,9 +83,13 @@ def _write(results: Path, out: Path) -> None:
         shutil.copy(Path(__file__).with_name("conf.py"), source)
         (source / "_static").mkdir()
         shutil.copy(Path(__file__).with_name("pages.css"), source / "_static")
-        pages = copy_notebooks(results, source)
+        claims = read_scorecard(results) if (results / "claims.csv").exists() else None
+        pages = copy_notebooks(results, source, {} if claims is None else links(claims))
         if not pages:
             raise BadInput(f"no executed notebooks under {results}; make repro")
+        if claims is not None:
+            (source / f"{CLAIMS}.md").write_text(readme.page(claims, addresses=True))
+            pages.append(CLAIMS)
         (source / "index.md").write_text(index(pages))
         built = source / "build" / "html"
         # -W: what Sphinx would only warn of (a dead link, a broken equation) is an error here
@@ -118,13 +130,27 @@ def _files(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in found)
 
 
-def copy_notebooks(results: Path, source: Path) -> list[str]:
-    """Copy the executed notebooks to where the pages are made from, and name them."""
+def copy_notebooks(results: Path, source: Path, linked: Mapping[str, str]) -> list[str]:
+    """Copy the executed notebooks to where the pages are made from, and name them.
+
+    Args:
+        linked: {what stands at the head of a table's row, as HTML: what stands there instead}.
+    """
     paths = sorted((results / "notebooks").glob("*.ipynb"))
     for path in paths:
-        read_notebook(path)
-        shutil.copy(path, source)
+        notebook = read_notebook(path)
+        for output in (output for cell in notebook.cells for output in cell.get("outputs", [])):
+            if table := output.get("data", {}).get("text/html"):
+                output.data["text/html"] = re.sub(r"<th>.*?</th>", lambda head: linked.get(head[0], head[0]), table)
+        nbformat.write(notebook, source / path.name)
     return [path.stem for path in paths]
+
+
+def links(claims: pd.DataFrame) -> dict[str, str]:
+    """Link the rows of verdict tables, which begin with what a claim says, to the claim on its page."""
+    said = claims.drop_duplicates("says", keep=False)
+    heads = zip(said.id, said.says.map(html.escape), strict=True)
+    return {f"<th>{says}</th>": f'<th><a href="{CLAIMS}.html#{name}">{says}</a></th>' for name, says in heads}
 
 
 def index(pages: list[str]) -> str:
@@ -134,6 +160,8 @@ def index(pages: list[str]) -> str:
         mine = [page for page in pages if page.startswith(digit)]
         if mine:
             text += f"\n```{{toctree}}\n:caption: '{title}'\n:maxdepth: 1\n\n" + "\n".join(mine) + "\n```\n"
+    if CLAIMS in pages:
+        text += f"\n```{{toctree}}\n:caption: 'Every claim'\n:maxdepth: 1\n\n{CLAIMS}\n```\n"
     return text
 
 
