@@ -230,7 +230,9 @@ def main(words: list[str] | None = None) -> None:
     except BadInput as error:
         print(f"lib.advise: {error}", file=sys.stderr)
         sys.exit(2)
-    print(table[["layer", "use", "why"]].to_string(index=False, justify="left"))
+    widths = {name: max(len(name), *map(len, table[name])) for name in ("layer", "use")}
+    for layer, use, why in [("layer", "use", "why"), *zip(table.layer, table.use, table.why, strict=True)]:
+        print(f"{layer:{widths['layer']}}  {use:{widths['use']}}  {why}")
 
 
 def built(name: str) -> nn.Module:

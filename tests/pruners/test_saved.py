@@ -239,3 +239,18 @@ def test_a_masked_model_exports_as_what_it_computes():
     assert torch.equal(program.module()(images), model(images))
     traced = torch.jit.trace(model, images)
     assert torch.equal(traced(images), model(images))
+
+
+def test_transformers_read_back_what_a_masked_model_of_theirs_saves(tmp_path: Path):
+    """GPT-2's head is tied to its embedding, and its layers are of a kind of their own."""
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    torch.manual_seed(0)
+    settings = {"n_embd": 32, "n_layer": 1, "n_head": 2, "vocab_size": 40, "n_positions": 16}
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**settings)).eval()
+    pruners.attach(model, pruners.unstructured(pruners.magnitude(model), 0.5))
+    model.save_pretrained(tmp_path)
+    again = transformers.GPT2LMHeadModel.from_pretrained(tmp_path).eval()
+    tokens = torch.randint(40, (2, 8))
+    with torch.no_grad():
+        assert torch.equal(model(tokens).logits, again(tokens).logits)
+    assert pruners.sparsity(again, select="*") == pruners.sparsity(model, select="*")

@@ -46,7 +46,7 @@ TRANSFORMERS = {
     ),
     "Wav2Vec2Model": (
         "Wav2Vec2Config",
-        SMALL | {"conv_dim": (16,) * 7, "num_conv_pos_embedding_groups": 2},
+        SMALL | {"conv_dim": (16,) * 7, "num_conv_pos_embedding_groups": 2, "apply_spec_augment": False},
         {"input_values": torch.randn(1, 1600)},
     ),
 }

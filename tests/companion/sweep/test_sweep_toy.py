@@ -297,6 +297,16 @@ def test_an_unknown_experiment_is_refused_in_one_line(capsys: pytest.CaptureFixt
     )
 
 
+def test_provenance_names_the_commit_of_the_start(toys, monkeypatch: pytest.MonkeyPatch):
+    """Whoever commits while a sweep runs for hours has not computed it with that commit."""
+    head = ["at the start"]
+    monkeypatch.setattr(provenance, "commit", lambda: head[0])
+    toys.toy.before = lambda name, step: head.__setitem__(0, "meanwhile")
+    toys(scale="real")
+    (part,) = yaml.safe_load(provenance.beside(toys.csv("real")).read_text())["parts"]
+    assert part["commit"] == "at the start"
+
+
 @pytest.mark.parametrize("name", ["sweep", "claims"])
 def test_the_programs_explain_themselves(name: str, capsys: pytest.CaptureFixture):
     with pytest.raises(SystemExit) as stop:

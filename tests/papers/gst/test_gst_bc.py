@@ -59,6 +59,20 @@ def test_as_many_distinct_values_are_left_as_kept_says(monkeypatch: pytest.Monke
         assert distinct == dense + [0.125 * 64] * 4, configuration
 
 
+def test_pruning_ends_with_the_ramp():
+    (single, *_) = experiment.configurations(experiment.Settings((replace(TASK, ramp=0.5),), NARROW))
+    rows = table(single)
+    assert set(rows[rows.choice != "none"].groupby("step").sparsity.min().items()) == {(8, 0.875), (16, 0.875)}
+
+
+def test_two_seeds_are_two_agents():
+    """A seed that is not passed on would be the same agent twice."""
+    rows = table(RELEASED)
+    one, other = (rows[rows.seed == seed]["return"].tolist() for seed in (0, 1))
+    assert len(one) == len(other) > 0
+    assert one != other
+
+
 def test_dense_agents_are_with_single_weights_and_blocks_alone_with_those_held():
     dense, alone = (table(c)[lambda rows: rows.choice == "none"] for c in (SINGLE, HELD))
     assert set(dense.kept) == {1.0}

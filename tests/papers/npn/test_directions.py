@@ -67,6 +67,23 @@ def test_each_direction_is_trained_equally_long_and_rows_are_kept_of_stage_ends_
     assert set(rows.seed) == {3}
 
 
+def test_fresh_begins_with_weights_of_its_own_size(monkeypatch: pytest.MonkeyPatch):
+    """Of 10 inputs they are drawn within 1 / sqrt(10); weights cut out of a layer of 100 lie within a tenth."""
+    first = []
+
+    def look(self, direction, model, *more, **others):
+        first.extend(one.weight.detach().clone() for one in model.modules() if isinstance(one, nn.Linear))
+        raise Stopped
+
+    monkeypatch.setattr(Sessions, "train", look)
+    (fresh,) = (c for c in CONFIGURATIONS if c["direction"] == "fresh")
+    with pytest.raises(Stopped):
+        train(fresh, Context(), [{"epoch": 24, "architecture_live": "2-10-8-2"}])
+    second = first[1]
+    assert second.shape == (8, 10)
+    assert 0.2 < second.abs().max() <= 10**-0.5
+
+
 def test_a_configuration_is_a_direction_with_its_own_settings_and_rivals_need_sparsify():
     assert [c["direction"] for c in CONFIGURATIONS] == list(DIRECTIONS)
     assert [c["training"]["expand"] for c in CONFIGURATIONS] == [False, True, False, False, False]

@@ -35,6 +35,14 @@ def test_one_round_is_the_usual_sweep_and_several_prune_otherwise():
     assert several != usual[usual.pruner == "snip"]["return"].tolist()
 
 
+def test_two_seeds_are_two_agents():
+    """A seed that is not passed on would be the same agent twice."""
+    settings = experiment.Settings((replace(TASK, seeds=2),), bc=NARROW, rounds=(1, 3))
+    one, other = (experiment.run(configuration, Context()) for configuration in experiment.configurations(settings))
+    assert [row["seed"] for row in one + other] == [0] * len(one) + [1] * len(other)
+    assert [row["return"] for row in one] != [row["return"] for row in other]
+
+
 def test_a_task_on_raw_observations_is_a_variant_of_its_own():
     raw = replace(TASK, variant="raw", change={"normalise": False})
     normalised, as_they_are = (

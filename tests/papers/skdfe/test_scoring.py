@@ -96,6 +96,15 @@ def test_drawing_speakers_is_the_same_as_copying_their_trials():
     assert min_dcf(*by_weight) == pytest.approx(min_dcf(*copied))
 
 
+def test_a_trial_of_two_counts_as_often_as_pairs_of_its_speakers_were_drawn():
+    speakers = np.array([0, 0, 1, 1, 2, 2])
+    trials = Trials(np.array([[0, 1], [2, 3], [4, 5], [0, 2], [1, 4], [3, 5]]), np.array([True] * 3 + [False] * 3))
+    for draw in range(1, 20):
+        a, b, c, *of_two = bootstrap_weights(trials, speakers, draw).tolist()
+        assert a + b + c == 3
+        assert of_two == [a * b, a * c, b * c]
+
+
 def test_the_cosine_knows_directions_only():
     vectors = np.array([[1.0, 0], [3, 3], [0, 0.1], [-5, 0]])
     found = cosine(vectors, np.array([[0, 1], [0, 2], [0, 3], [1, 1]]))

@@ -60,6 +60,21 @@ def test_every_variant_has_its_rows_and_only_two_of_them_lack_half_the_weights(k
         assert runs.parameters.unique().tolist() == [parameters(network)]
 
 
+def test_two_seeds_are_two_networks(monkeypatch):
+    """A seed that is not passed on would be the same network twice."""
+    first = []
+
+    def look(network, *others):
+        first.append(next(network.parameters()).detach().clone())
+        raise Stopped
+
+    monkeypatch.setattr(skdfe_two_four, "error_rates", look)
+    for seed in (0, 1):
+        with pytest.raises(Stopped):
+            skdfe_two_four.run(PLAIN | {"seed": seed}, Context())
+    assert not (first[0] == first[1]).any()
+
+
 def test_what_is_retrained_has_two_of_four_in_each_group_of_every_layer_that_fits(monkeypatch):
     seen = []
 
