@@ -141,13 +141,16 @@ def test_make_env_clears_no_environment_of_another(tmp_path: Path):
     """Neither one that it did not make nor, through a link, that of another checkout."""
     for name in ("Makefile", "requirements.txt", "requirements-no-deps.txt"):
         (tmp_path / name).write_bytes((base.ROOT / name).read_bytes())
-    mine = tmp_path / ".venv" / "mine"
-    mine.parent.mkdir()
-    mine.write_text("mine")
-    done = subprocess.run(["make", "env"], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "an environment that make env did not make and would delete: move it away" in done.stderr
-    assert mine.read_text() == "mine"
+    here, other = tmp_path / ".venv", tmp_path / "other"
+    other.mkdir()
+    (other / "mine").write_text("mine")
+    for makes in (lambda: other.rename(here), lambda: (here.rename(other), here.symlink_to(other))):
+        makes()
+        done = subprocess.run(["make", "env"], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 2
+        assert "an environment that make env did not make and would delete: move it away" in done.stderr
+        assert (here / "mine").read_text() == "mine"
+        (here / ".ready-1").touch()  # of the other checkout's own make env
 
 
 def test_what_a_stage_writes_is_not_deleted_before_it_is_made_anew():
