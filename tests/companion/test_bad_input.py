@@ -151,6 +151,10 @@ def test_make_env_clears_no_environment_of_another(tmp_path: Path):
         assert "an environment that make env did not make and would delete: move it away" in done.stderr
         assert (here / "mine").read_text() == "mine"
         (here / ".ready-1").touch()  # of the other checkout's own make env
+    here.unlink()
+    other.rename(here)
+    subprocess.run(["make", "env", "PYTHON=true"], cwd=tmp_path, capture_output=True)  # stops at a pip that is absent
+    assert (here / ".begun").exists()  # its own it begins anew
 
 
 def test_what_a_stage_writes_is_not_deleted_before_it_is_made_anew():
