@@ -1,19 +1,16 @@
-"""Exercises of paper 2: 20 to 25 and 27; `tasks_exercises` has those of 26, `beyond_exercises` those of 28."""
+"""Exercises of paper 2: 20 to 22 here, 23 to 25 and 27 in `workflow_`, 26 in `tasks_`, 28 in `beyond_exercises`."""
 
 from __future__ import annotations
 
 import math
 
 import torch
-from scipy import stats
 
 from lib import pruners
 from lib.companion.exercises.checkers import Checker, checking, function, number
-from lib.companion.statistics import interval, verdict
-from lib.kernels import int8, products, storage
-from lib.papers.two_four import beyond_exercises, tasks_exercises
+from lib.kernels import products, storage
+from lib.papers.two_four import beyond_exercises, tasks_exercises, workflow_exercises
 from lib.pruners import permutation
-from lib.pruners.transposable import dual, patterns
 
 
 def _one_of_two(row: list[float]) -> list[bool]:
@@ -44,26 +41,6 @@ def _places_in_the_row(row: list[float]) -> tuple[list[float], list[int]]:
     return values, [4 * (i // 2) + place for i, place in enumerate(places)]
 
 
-def _judge(differences: list[float], margin: float) -> str:
-    return verdict(interval(differences), {"at_least": -margin})
-
-
-def _judge_by_the_mean(differences: list[float], margin: float) -> str:
-    """Judges without an interval: a typical mistake."""
-    return "reproduced" if sum(differences) / len(differences) >= -margin else "differs"
-
-
-def _judge_by_normal(differences: list[float], margin: float) -> str:
-    """Judges with the factor for many seeds: a typical mistake."""
-    mean, spread = torch.tensor(differences).mean(), torch.tensor(differences).std()
-    half = 1.96 * spread / math.sqrt(len(differences))
-    return "reproduced" if mean - half >= -margin else "differs" if mean + half < -margin else "undecided"
-
-
-def _masked_step(weights: list[float], gradients: list[float], mask: list[bool], rate: float) -> list[float]:
-    return [(w - rate * g) * keep for w, g, keep in zip(weights, gradients, mask, strict=True)]
-
-
 def _saved(value_bits: int) -> float:
     dense = storage.bits("dense", 1, 4, 2, value_bits)
     return 100 * (1 - storage.bits("two_four", 1, 4, 2, value_bits) / dense)
@@ -85,41 +62,6 @@ def _memory_limit() -> float:
     return (weight[0] + 2 * side * 16) / (weight[1] + 2 * side * 16)
 
 
-def _to_codes(values: list[float], amax: float) -> list[int]:
-    return int8.quantise(
-        torch.tensor(values, dtype=torch.float64), torch.tensor(amax / int8.LARGEST, dtype=torch.float64)
-    ).tolist()
-
-
-def _codes_without_clip(values: list[float], amax: float) -> list[int]:
-    """Forgets the range: a typical mistake."""
-    return [round(value / (amax / 127)) for value in values]
-
-
-def _codes_of_255(values: list[float], amax: float) -> list[int]:
-    """Takes 255 steps: a typical mistake."""
-    return [max(-127, min(127, round(value / (amax / 255)))) for value in values]
-
-
-def _codes_cut_off(values: list[float], amax: float) -> list[int]:
-    """Cuts digits off instead of rounding: a typical mistake."""
-    return [max(-127, min(127, int(value / (amax / 127)))) for value in values]
-
-
-def _divergence_unscaled(p: list[float], q: list[float]) -> float:
-    """Takes counts for shares: a typical mistake."""
-    return round(sum(a * math.log(a / b) for a, b in zip(p, q, strict=True) if a), 9)
-
-
-def _divergence(p: list[float], q: list[float]) -> float:
-    return _divergence_unscaled([a / sum(p) for a in p], [b / sum(q) for b in q])
-
-
-def _divergence_in_bits(p: list[float], q: list[float]) -> float:
-    """Takes the logarithm to base two: a typical mistake."""
-    return round(_divergence(p, q) / math.log(2), 9)
-
-
 def _magnitude_kept(rows: list[list[float]]) -> float:
     return permutation.kept_magnitude(torch.tensor(rows))
 
@@ -138,375 +80,216 @@ def _inverse(order: list[int]) -> list[int]:
     return torch.tensor(order).argsort().tolist()
 
 
-def _may_read(places: int) -> list[list[bool]]:
-    return torch.ones(places, places, dtype=torch.bool).tril().tolist()
-
-
-def _dual(block: list[list[float]], n: int, rows: list[float], columns: list[float]) -> float:
-    scores, u, v = (torch.tensor([values], dtype=torch.float64) for values in (block, rows, columns))
-    return float(dual(scores, n, u, v))
-
-
-EXERCISES: dict[str, Checker] = {
-    "20.1": number(
-        _saved(32),
-        "Do for 32 bits what the text does for 16: one group of four dense, and the same group compressed.",
-        tolerance=1e-3,
-        wrong={
-            50.0: "that leaves the metadata out: each kept value has two bits.",
-            43.75: "that is for 16-bit values; two bits weigh less beside 32.",
-            53.125: "that is what the compressed group takes, not what it saves.",
-        },
-        second="Dense: 4 x 32 bits. Compressed: 2 x 32 + 2 x 2 bits.",
-        learned="The wider the values, the less their places weigh: the saving tends to one half.",
-    ),
-    "20.2": number(
-        math.ceil(4 * math.log2(math.comb(4, 2))),
-        "Count the patterns of a row first (how many groups, how many ways in each?); n bits tell 2^n things apart.",
-        wrong={
-            12: "that rounds each group up for itself (three bits a group); take the row as a whole.",
-            10: "2^10 is 1,024; are there not more patterns than that?",
-            16: "that is what the format spends; fewer bits are enough.",
-        },
-        second="Four groups with six ways each: 6^4 = 1,296 patterns.",
-        learned="The format spends 16 bits where 11 would do, so that a place is read without decoding others.",
-    ),
-    "20.3": function(
-        _one_of_two,
-        [([3.0, -4.0, 1.0, 0.5],), ([-1.0, 1.0],), ([0.0, 0.1, -7.0, 2.0, 5.0, -6.0],)],
-        "Go through the row in pairs and keep the larger magnitude of each; of two equal ones keep the first.",
-        wrong=[
-            (lambda row: [i % 2 == 0 for i in range(len(row))], "you keep the first of each pair, whatever they are."),
-            (_one_of_two_by_value, "you compare the weights; a weight of -7 matters more than one of 2."),
-            (lambda row: [not one for one in _one_of_two(row)], "True means kept; yours is True where one is removed."),
-        ],
-        second="For a pair a, b: (True, False) if abs(a) >= abs(b), else (False, True).",
-        learned="1:2 has two ways in a pair, so four weights have four patterns where 2:4 has six.",
-    ),
-    "20.4": function(
-        _packed,
-        [
-            ([4.0, 0.0, 0.0, 3.0, 0.0, -2.0, 5.0, 0.0],),
-            ([0.0, 0.0, 2.0, 0.0],),
-            ([0.0, 0.0, 0.0, 0.0, 1.0, 2.0, 0.0, 0.0],),
-        ],
-        "Go through the row in groups of four; take what is not zero, fill up with the earliest zeros, sort.",
-        wrong=[
-            (
-                _only_nonzero,
-                "a group with more than two zeros stores two values too, so that all groups take the same room.",
-            ),
-            (lambda row: _packed(row)[::-1], "the pair is (values, places), in this order."),
-            (_places_in_the_row, "a place is counted within its group, from 0 to 3: two bits."),
-        ],
-        second="places = sorted(sorted(range(4), key=lambda i: group[i] == 0)[:2]) ; Python's sort is stable.",
-        learned="Every group takes the same room: so the n-th value is found without looking at others.",
-    ),
-    "20.5": number(
-        78.3,
-        "pruners.n_of_m(scores, 4, 8) gives the mask; add up the magnitudes that it keeps, over those of all.",
-        tolerance=1.0,
-        wrong={
-            74.4: "that is 2:4; use n=4, m=8.",
-            82.3: "that is the free choice of half of the weights.",
-            50: "that is the share of weights; the question is about their magnitude.",
-        },
-        second="mask = pruners.n_of_m(scores, 4, 8)['w']; 100 * random[mask].abs().sum() / random.abs().sum()",
-        learned="A larger group has more freedom: 70 ways in eight places, where two groups of four have 36.",
-    ),
-    "21.1": number(
-        2 * 1024**3 / 2 / 1e9,
-        "Count the operations of the dense product, 2 M N K; the pattern lets half of them be skipped.",
-        tolerance=0.005,
-        wrong={
-            2.15: "that is the dense product; half of its operations do nothing.",
-            0.54: "a multiplication and an addition count as two.",
-            1073.74: "in units of 10^9, please.",
-        },
-        second="M N K = 1024^3 = 1.0737 x 10^9.",
-        learned="An A100 could do this in two millionths of a second, if memory let it.",
-    ),
-    "21.2": number(
-        _memory_limit(),
-        "With one example memory is the limit: bytes moved by the dense product over bytes moved by the sparse one.",
-        tolerance=0.005,
-        wrong={
-            2.0: "that is the limit of arithmetic; with one example memory is the limit.",
-            1.6: "that is for 8 bits, where metadata weigh more.",
-            0.56: "that is the sparse time over the dense one; turn it around.",
-        },
-        second="The dense weight has 16 bits a place, the compressed one 9; input and result hardly count.",
-        learned="A layer that waits for memory can gain at most what its storage shrinks by.",
-    ),
-    "21.3": function(
-        _padded,
-        [(1, 16), (16, 16), (17, 16), (100, 32), (128, 64)],
-        "Round size / multiple up to a whole number, then multiply.",
-        wrong=[
-            (lambda size, multiple: size // multiple * multiple, "you round down, so columns would be cut off."),
-            (lambda size, multiple: (size // multiple + 1) * multiple, "16 is a multiple of 16 already; add nothing."),
-            (lambda size, multiple: -(-size // multiple), "that is how many multiples; how many columns are they?"),
-        ],
-        second="-(-size // multiple) rounds a quotient up.",
-        learned="`two_four.linear` pads so and cuts the result; a zero column changes no sum.",
-    ),
-    "21.4": function(
-        _roofline,
-        [(1.0, 312e12, 1.555e12), (200.0, 312e12, 1.555e12), (5000.0, 624e12, 1.555e12), (2.0, 10.0, 5.0)],
-        "The smaller of two limits: the peak, and the bytes a second times the operations a byte.",
-        wrong=[
-            (
-                lambda intensity, peak, bandwidth: intensity * bandwidth,
-                "arithmetic is a limit too: the slope ends in a roof.",
-            ),
-            (lambda intensity, peak, bandwidth: peak, "memory is a limit too, for products of low intensity."),
-            (
-                lambda intensity, peak, bandwidth: max(peak, intensity * bandwidth),
-                "the slower of the two decides, not the faster.",
-            ),
-        ],
-        second="min(peak, intensity * bandwidth)",
-        learned="This one line is the roofline: it says before any kernel is written which of them can pay.",
-    ),
-    "21.5": number(
-        312e12 / (2 * 1.555e12),
-        "The ridge is peak / bandwidth. What does a doubled bandwidth make of it?",
-        tolerance=1.0,
-        wrong={
-            200.6: "that is the A100's ridge as it is.",
-            401.3: "more bandwidth moves the ridge to the left, not to the right.",
-            624: "that is a peak; the ridge is peak over bandwidth.",
-        },
-        second="312e12 / 3.11e12.",
-        learned="With more bandwidth arithmetic becomes the limit earlier, so 2:4 pays from fewer examples on.",
-    ),
-    "22.1": number(
-        math.factorial(16) / (math.factorial(4) ** 4 * math.factorial(4)),
-        "The formula for C = 16: four groups, and neither the order in a group nor the order of groups matters.",
-        wrong={
-            math.factorial(16): "that counts orders; many of them give the same groups.",
-            math.factorial(16) / math.factorial(4) ** 4: "the order of the four groups does not matter either.",
-            math.comb(16, 4): "that is how many ways there are for the first group alone.",
-        },
-        second="16! / (4!^4 x 4!)",
-        learned="Two and a half million are still tried in seconds; 24 columns have three million million.",
-    ),
-    "22.2": number(
-        100 * (8 - 7) / (10 - 7),
-        "First what the new order keeps by 2:4; then how much more than before, of how much more there could be.",
-        tolerance=0.05,
-        wrong={
-            80.0: "that is what is kept of the best; the efficacy is what is won back of the loss.",
-            66.7: "that is what is still lost of the excess.",
-            14.3: "that is relative to what the given order keeps.",
-        },
-        second="The new order keeps 4 + 3 + 1 + 0 = 8.",
-        learned="100 % would be the best half without a pattern, which one order for all rows can seldom reach.",
-    ),
-    "22.3": function(
-        _magnitude_kept,
-        [
-            ([[4.0, -3.0, 2.0, 1.0]],),
-            ([[0.0, 1.0, 0.0, -5.0], [2.0, 2.0, 2.0, 2.0]],),
-            ([[5.0, 3.0, -2.0, 2.0, 0.0, 0.0, 1.0, 0.0]],),
-        ],
-        "In each row and each group of four add up the two largest |w|.",
-        wrong=[
-            (_half_of_each_row, "you take the larger half of the whole row; take two of every four neighbours."),
-            (_kept_by_value, "you rank the weights themselves; rank their magnitudes."),
-            (lambda rows: _magnitude_kept(rows[:1]), "you look at the first row only."),
-        ],
-        second="sorted(map(abs, row[i:i + 4]))[2:] are the two that stay.",
-        learned="This sum is all that a search over orders needs to know of a matrix.",
-    ),
-    "22.4": function(
-        _inverse,
-        [([2, 0, 1],), ([0, 1, 2, 3],), ([3, 1, 0, 2, 4],)],
-        "Where does column 0 stand in the permuted row? Its place is the first number of the answer.",
-        wrong=[
-            (lambda order: order[::-1], "that reverses the order; it does not undo it."),
-            (lambda order: order, "the same order again leads further away, but for swaps."),
-            (lambda order: list(range(len(order))), "that leaves the permuted row as it is."),
-        ],
-        second="[order.index(c) for c in range(len(order))]",
-        learned="A network is permuted so that each layer undoes the order of the one before it.",
-    ),
-    "22.5": number(
-        5.2,
-        "For each seed: 100 x (permutation.kept_magnitude(matrix[:, order]) / permutation.kept_magnitude(matrix) - 1).",
-        tolerance=1.2,
-        wrong={
-            17.9: "that is the matrix of figure 6, whose large columns stand together.",
-            0.052: "this is the share; the question is for percent.",
-            105.2: "subtract 1 before you turn it into percent.",
-        },
-        second="generator = torch.Generator().manual_seed(seed); matrix = torch.randn(8, 16, generator=generator)",
-        learned="Where columns are alike the order gains little by itself; it pays when some are larger than others.",
-    ),
-    "23.1": number(
-        0.5 * math.sqrt(5) / float(stats.t.ppf(0.975, 4)),
-        "Half the interval is t x sd / sqrt(5) with the t of four degrees of freedom; it has to fit into the margin.",
-        tolerance=0.005,
-        wrong={
-            0.5: "that is the margin; the interval is wider than one standard deviation.",
-            0.57: "1.96 is for many seeds; for five the factor is Student's, 2.78.",
-            0.18: "divide by the root of five first: a mean varies less than a single difference.",
-        },
-        second="0.5 = 2.776 x sd / 2.236.",
-        learned="Five seeds that scatter by half a point cannot show that a tenth of a point was kept.",
-    ),
-    "23.2": number(
-        2,
-        "What is 0.4 % of 500?",
-        wrong={
-            0.4: "points are percent of the test images; how many images are they?",
-            200: "0.4 points are 0.4 % of the images, not 40 %.",
-            20: "0.4 points are 0.4 %, which is four in a thousand.",
-        },
-        second="0.004 x 500.",
-        learned="An interval over seeds says nothing about which 500 images were drawn.",
-    ),
-    "23.3": function(
-        _judge,
-        [([-0.2, 0.1, 0.0], 1.0), ([-3.0, -2.8, -3.2], 1.0), ([-2.0, 0.5, 0.1], 1.0), ([0.4, 0.6], 0.0)],
-        "Take the 95 % interval of the mean by Student's t (n - 1 degrees of freedom); look at where -margin lies.",
-        wrong=[
-            (_judge_by_the_mean, "you judge the mean alone; how sure is it?"),
-            (_judge_by_normal, "1.96 is the factor for many seeds; for few take Student's t."),
-            (
-                lambda differences, margin: "reproduced" if min(differences) >= -margin else "differs",
-                "you judge the worst seed; the question is about the mean of all seeds there could be.",
-            ),
-        ],
-        second="half = stats.t.ppf(0.975, n - 1) * np.std(differences, ddof=1) / np.sqrt(n)",
-        learned="This is how every verdict of this book is computed for fewer than ten seeds.",
-    ),
-    "23.4": function(
-        _masked_step,
-        [
-            ([1.0, -2.0, 0.5], [0.5, 1.0, -1.0], [True, False, True], 0.5),
-            ([0.0, 3.0], [1.0, 1.0], [False, True], 1.0),
-            ([2.0, 4.0], [8.0, 16.0], [True, True], 0.25),
-        ],
-        "Take the step for every weight, then put a zero where the mask is False.",
-        wrong=[
-            (
-                lambda weights, gradients, mask, rate: [
-                    w - rate * g if keep else w for w, g, keep in zip(weights, gradients, mask, strict=True)
-                ],
-                "you only mask the gradient; a removed weight stays what it was.",
-            ),
-            (
-                lambda weights, gradients, mask, rate: [w - rate * g for w, g in zip(weights, gradients, strict=True)],
-                "you do not use the mask; removed weights come back.",
-            ),
-            (
-                lambda weights, gradients, mask, rate: _masked_step(weights, [-g for g in gradients], mask, rate),
-                "you climb; descent subtracts the gradient.",
-            ),
-        ],
-        second="[(w - rate * g) * keep for w, g, keep in zip(weights, gradients, mask)]",
-        learned="`attach` applies the mask whenever the weight is read, so that momentum cannot bring it back either.",
-    ),
-    "23.5": number(
-        95.8,
-        "Begin with a new small_lenet, attach the masks, and train it for one session of six epochs.",
-        tolerance=1.7,
-        wrong={
-            98.4: "that is the dense network, or the trained weights under the mask; begin with a new small_lenet.",
-            10: "that is a network that has not been trained; train it for a session.",
-            0.958: "this is the share; the question is for percent.",
-        },
-        second="Five other starts end between 94.4 and 97.0 %.",
-        learned="The mask alone helps little: it was drawn for other weights. What is trained again is the network.",
-    ),
-    "24.1": number(
-        6.35 / 127,
-        "A step is amax / 127.",
-        tolerance=1e-4,
-        wrong={
-            6.35 / 128: "the codes go from -127 to 127, so the largest magnitude is code 127.",
-            6.35 / 255: "the sign is one of the eight bits: 127 steps lead from 0 to the largest magnitude.",
-            6.35 / 256: "the sign is one of the eight bits: 127 steps lead from 0 to the largest magnitude.",
-        },
-        second="6.35 / 127.",
-        learned="Leaving out -128 keeps the codes symmetric, so that zero is code 0 and minus is minus.",
-    ),
-    "24.2": number(
-        len(set(_to_codes(torch.linspace(-0.02, 0.02, 10_001, dtype=torch.float64).tolist(), 2.0))),
-        "The step is 2.0 / 127; how many steps is 0.02?",
-        wrong={
-            255: "that is with a scale of its own; here the other channel's weight sets the step.",
-            1: "0.02 is more than one step; it rounds to a code other than 0.",
-            2: "count 0 too, and both signs.",
-        },
-        second="0.02 / (2.0 / 127) = 1.27, which rounds to 1.",
-        learned="That is why every output channel of a weight has a scale of its own.",
-    ),
-    "24.3": function(
-        _to_codes,
-        [([0.0, 0.05, -6.35, 7.0], 6.35), ([0.025, 0.075, -0.125], 6.35), ([1.0, -1.0], 0.5)],
-        "Divide by amax / 127, round, and clip to -127 and 127.",
-        wrong=[
-            (_codes_without_clip, "a code beyond 127 does not fit into eight bits: clip."),
-            (_codes_of_255, "255 steps do not fit: the codes go from -127 to 127, a step is amax / 127."),
-            (_codes_cut_off, "you cut digits off; round to the nearest."),
-        ],
-        second="max(-127, min(127, round(value / (amax / 127))))",
-        learned="Rounding loses at most half a step; clipping loses all that lies beyond amax.",
-    ),
-    "24.4": function(
-        _divergence,
-        [([1.0, 1.0], [1.0, 3.0]), ([2.0, 0.0, 6.0], [4.0, 2.0, 2.0]), ([5.0, 5.0], [1.0, 1.0])],
-        "Scale both to a sum of 1; add up p ln(p / q) over the bins where p is not 0. Round to nine digits.",
-        wrong=[
-            (lambda p, q: _divergence(q, [x or 1e-300 for x in p]), "that is D(Q || P); the two are not the same."),
-            (_divergence_unscaled, "scale both lists to a sum of 1 first."),
-            (_divergence_in_bits, "in nats the logarithm is the natural one."),
-        ],
-        second="P = [x / sum(p) for x in p], Q likewise; sum(a * log(a / b) for a, b in zip(P, Q) if a).",
-        learned="It is never negative, and zero only if both are the same.",
-    ),
-    "24.5": number(
-        30,
-        "Set x[:100] = 30.0, make the table again, and look for the smallest error.",
-        wrong={
-            5: "that is the best with one outlier; a hundred weigh more in a mean of squares.",
-            4: "with a hundred outliers clipped at 4, their error alone is 0.26.",
-            2: "a smaller amax clips the outliers even more.",
-        },
-        second="Clipping 100 of a million numbers by 26 gives a root mean square of 0.26; a coarse step gives 0.07.",
-        learned="A mean of squares forgives no outlier. The divergence does, and so do most networks.",
-    ),
-    "25.1": function(
-        _may_read,
-        [(1,), (2,), (5,)],
-        "Row t is the place that reads, column s the place that is read: true where s is at most t.",
-    ),
-    "25.2": number(math.log2(65), "Each character gets a share of 1/65; take minus its logarithm to base 2.", 0.005),
-    "25.3": number(
-        12 * math.ceil(100 / 16),
-        "An epoch has ceil(labels / batch) updates, because the last batch of an epoch may be smaller.",
-    ),
-    "27.1": number(
-        math.ceil(math.log2(len(patterns()))),
-        "Count the patterns of the block; n bits tell 2^n things apart.",
-    ),
-    "27.2": function(
-        _dual,
-        [
-            ([[3.0, 1.0], [2.0, 2.0]], 1, [2.0, 1.0], [1.0, 1.0]),
-            ([[4.0, 1.0], [1.0, 4.0]], 1, [0.0, 0.0], [0.0, 0.0]),
-            ([[1.0, 0.0, 2.0], [0.0, 5.0, 1.0], [3.0, 3.0, -1.0]], 2, [1.0, -1.0, 0.5], [0.0, 0.5, 2.0]),
-        ],
-        "n times all prices together, and of each place what its score exceeds the two prices by, if it does.",
-    ),
-    "27.3": number(
-        100 * (33 - 30) / 33,
-        "The bound is on or above the optimum: the loss is largest if a mask reaches it.",
-        tolerance=0.05,
-    ),
-} | tasks_exercises.EXERCISES
+EXERCISES: dict[str, Checker] = (
+    {
+        "20.1": number(
+            _saved(32),
+            "Do for 32 bits what the text does for 16: one group of four dense, and the same group compressed.",
+            tolerance=1e-3,
+            wrong={
+                50.0: "that leaves the metadata out: each kept value has two bits.",
+                43.75: "that is for 16-bit values; two bits weigh less beside 32.",
+                53.125: "that is what the compressed group takes, not what it saves.",
+            },
+            second="Dense: 4 x 32 bits. Compressed: 2 x 32 + 2 x 2 bits.",
+            learned="The wider the values, the less their places weigh: the saving tends to one half.",
+        ),
+        "20.2": number(
+            math.ceil(4 * math.log2(math.comb(4, 2))),
+            "Count the patterns of a row first (how many groups, how many ways in each?); n bits tell 2^n apart.",
+            wrong={
+                12: "that rounds each group up for itself (three bits a group); take the row as a whole.",
+                10: "2^10 is 1,024; are there not more patterns than that?",
+                16: "that is what the format spends; fewer bits are enough.",
+            },
+            second="Four groups with six ways each: 6^4 = 1,296 patterns.",
+            learned="The format spends 16 bits where 11 would do, so that a place is read without decoding others.",
+        ),
+        "20.3": function(
+            _one_of_two,
+            [([3.0, -4.0, 1.0, 0.5],), ([-1.0, 1.0],), ([0.0, 0.1, -7.0, 2.0, 5.0, -6.0],)],
+            "Go through the row in pairs and keep the larger magnitude of each; of two equal ones keep the first.",
+            wrong=[
+                (
+                    lambda row: [i % 2 == 0 for i in range(len(row))],
+                    "you keep the first of each pair, whatever they are.",
+                ),
+                (_one_of_two_by_value, "you compare the weights; a weight of -7 matters more than one of 2."),
+                (
+                    lambda row: [not one for one in _one_of_two(row)],
+                    "True means kept; yours is True where one is removed.",
+                ),
+            ],
+            second="For a pair a, b: (True, False) if abs(a) >= abs(b), else (False, True).",
+            learned="1:2 has two ways in a pair, so four weights have four patterns where 2:4 has six.",
+        ),
+        "20.4": function(
+            _packed,
+            [
+                ([4.0, 0.0, 0.0, 3.0, 0.0, -2.0, 5.0, 0.0],),
+                ([0.0, 0.0, 2.0, 0.0],),
+                ([0.0, 0.0, 0.0, 0.0, 1.0, 2.0, 0.0, 0.0],),
+            ],
+            "Go through the row in groups of four; take what is not zero, fill up with the earliest zeros, sort.",
+            wrong=[
+                (
+                    _only_nonzero,
+                    "a group with more than two zeros stores two values too, so that all groups take the same room.",
+                ),
+                (lambda row: _packed(row)[::-1], "the pair is (values, places), in this order."),
+                (_places_in_the_row, "a place is counted within its group, from 0 to 3: two bits."),
+            ],
+            second="places = sorted(sorted(range(4), key=lambda i: group[i] == 0)[:2]) ; Python's sort is stable.",
+            learned="Every group takes the same room: so the n-th value is found without looking at others.",
+        ),
+        "20.5": number(
+            78.3,
+            "pruners.n_of_m(scores, 4, 8) gives the mask; add up the magnitudes that it keeps, over those of all.",
+            tolerance=1.0,
+            wrong={
+                74.4: "that is 2:4; use n=4, m=8.",
+                82.3: "that is the free choice of half of the weights.",
+                50: "that is the share of weights; the question is about their magnitude.",
+            },
+            second="mask = pruners.n_of_m(scores, 4, 8)['w']; 100 * random[mask].abs().sum() / random.abs().sum()",
+            learned="A larger group has more freedom: 70 ways in eight places, where two groups of four have 36.",
+        ),
+        "21.1": number(
+            2 * 1024**3 / 2 / 1e9,
+            "Count the operations of the dense product, 2 M N K; the pattern lets half of them be skipped.",
+            tolerance=0.005,
+            wrong={
+                2.15: "that is the dense product; half of its operations do nothing.",
+                0.54: "a multiplication and an addition count as two.",
+                1073.74: "in units of 10^9, please.",
+            },
+            second="M N K = 1024^3 = 1.0737 x 10^9.",
+            learned="An A100 could do this in two millionths of a second, if memory let it.",
+        ),
+        "21.2": number(
+            _memory_limit(),
+            "With one example memory is the limit: bytes moved by the dense product over those of the sparse one.",
+            tolerance=0.005,
+            wrong={
+                2.0: "that is the limit of arithmetic; with one example memory is the limit.",
+                1.6: "that is for 8 bits, where metadata weigh more.",
+                0.56: "that is the sparse time over the dense one; turn it around.",
+            },
+            second="The dense weight has 16 bits a place, the compressed one 9; input and result hardly count.",
+            learned="A layer that waits for memory can gain at most what its storage shrinks by.",
+        ),
+        "21.3": function(
+            _padded,
+            [(1, 16), (16, 16), (17, 16), (100, 32), (128, 64)],
+            "Round size / multiple up to a whole number, then multiply.",
+            wrong=[
+                (lambda size, multiple: size // multiple * multiple, "you round down, so columns would be cut off."),
+                (
+                    lambda size, multiple: (size // multiple + 1) * multiple,
+                    "16 is a multiple of 16 already; add nothing.",
+                ),
+                (lambda size, multiple: -(-size // multiple), "that is how many multiples; how many columns are they?"),
+            ],
+            second="-(-size // multiple) rounds a quotient up.",
+            learned="`two_four.linear` pads so and cuts the result; a zero column changes no sum.",
+        ),
+        "21.4": function(
+            _roofline,
+            [(1.0, 312e12, 1.555e12), (200.0, 312e12, 1.555e12), (5000.0, 624e12, 1.555e12), (2.0, 10.0, 5.0)],
+            "The smaller of two limits: the peak, and the bytes a second times the operations a byte.",
+            wrong=[
+                (
+                    lambda intensity, peak, bandwidth: intensity * bandwidth,
+                    "arithmetic is a limit too: the slope ends in a roof.",
+                ),
+                (lambda intensity, peak, bandwidth: peak, "memory is a limit too, for products of low intensity."),
+                (
+                    lambda intensity, peak, bandwidth: max(peak, intensity * bandwidth),
+                    "the slower of the two decides, not the faster.",
+                ),
+            ],
+            second="min(peak, intensity * bandwidth)",
+            learned="This one line is the roofline: it says before any kernel is written which of them can pay.",
+        ),
+        "21.5": number(
+            312e12 / (2 * 1.555e12),
+            "The ridge is peak / bandwidth. What does a doubled bandwidth make of it?",
+            tolerance=1.0,
+            wrong={
+                200.6: "that is the A100's ridge as it is.",
+                401.3: "more bandwidth moves the ridge to the left, not to the right.",
+                624: "that is a peak; the ridge is peak over bandwidth.",
+            },
+            second="312e12 / 3.11e12.",
+            learned="With more bandwidth arithmetic becomes the limit earlier, so 2:4 pays from fewer examples on.",
+        ),
+        "22.1": number(
+            math.factorial(16) / (math.factorial(4) ** 4 * math.factorial(4)),
+            "The formula for C = 16: four groups, and neither the order in a group nor the order of groups matters.",
+            wrong={
+                math.factorial(16): "that counts orders; many of them give the same groups.",
+                math.factorial(16) / math.factorial(4) ** 4: "the order of the four groups does not matter either.",
+                math.comb(16, 4): "that is how many ways there are for the first group alone.",
+            },
+            second="16! / (4!^4 x 4!)",
+            learned="Two and a half million are still tried in seconds; 24 columns have three million million.",
+        ),
+        "22.2": number(
+            100 * (8 - 7) / (10 - 7),
+            "First what the new order keeps by 2:4; then how much more than before, of how much more there could be.",
+            tolerance=0.05,
+            wrong={
+                80.0: "that is what is kept of the best; the efficacy is what is won back of the loss.",
+                66.7: "that is what is still lost of the excess.",
+                14.3: "that is relative to what the given order keeps.",
+            },
+            second="The new order keeps 4 + 3 + 1 + 0 = 8.",
+            learned="100 % would be the best half without a pattern, which one order for all rows can seldom reach.",
+        ),
+        "22.3": function(
+            _magnitude_kept,
+            [
+                ([[4.0, -3.0, 2.0, 1.0]],),
+                ([[0.0, 1.0, 0.0, -5.0], [2.0, 2.0, 2.0, 2.0]],),
+                ([[5.0, 3.0, -2.0, 2.0, 0.0, 0.0, 1.0, 0.0]],),
+            ],
+            "In each row and each group of four add up the two largest |w|.",
+            wrong=[
+                (_half_of_each_row, "you take the larger half of the whole row; take two of every four neighbours."),
+                (_kept_by_value, "you rank the weights themselves; rank their magnitudes."),
+                (lambda rows: _magnitude_kept(rows[:1]), "you look at the first row only."),
+            ],
+            second="sorted(map(abs, row[i:i + 4]))[2:] are the two that stay.",
+            learned="This sum is all that a search over orders needs to know of a matrix.",
+        ),
+        "22.4": function(
+            _inverse,
+            [([2, 0, 1],), ([0, 1, 2, 3],), ([3, 1, 0, 2, 4],)],
+            "Where does column 0 stand in the permuted row? Its place is the first number of the answer.",
+            wrong=[
+                (lambda order: order[::-1], "that reverses the order; it does not undo it."),
+                (lambda order: order, "the same order again leads further away, but for swaps."),
+                (lambda order: list(range(len(order))), "that leaves the permuted row as it is."),
+            ],
+            second="[order.index(c) for c in range(len(order))]",
+            learned="A network is permuted so that each layer undoes the order of the one before it.",
+        ),
+        "22.5": number(
+            5.2,
+            "For each seed: 100 x (kept_magnitude(matrix[:, order]) / kept_magnitude(matrix) - 1), from permutation.",
+            tolerance=1.2,
+            wrong={
+                17.9: "that is the matrix of figure 6, whose large columns stand together.",
+                0.052: "this is the share; the question is for percent.",
+                105.2: "subtract 1 before you turn it into percent.",
+            },
+            second="generator = torch.Generator().manual_seed(seed); matrix = torch.randn(8, 16, generator=generator)",
+            learned="Where columns are alike the order gains little; it pays when some are larger than others.",
+        ),
+    }
+    | workflow_exercises.EXERCISES
+    | tasks_exercises.EXERCISES
+)
 EXERCISES |= beyond_exercises.EXERCISES
 
 check = checking(EXERCISES)
