@@ -16,7 +16,10 @@ env: $(READY) ## the locked environment in .venv (about two minutes, once)
 
 $(READY):
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, this is %d.%d; try make PYTHON=python3.12" % sys.version_info[:2])'
+	@if [ -L .venv ] || { [ -e .venv ] && ! ls .venv/.ready-* .venv/.begun 2>/dev/null | grep -q .; }; then \
+		echo "make: .venv is a link, or an environment that make env did not make and would delete: move it away" >&2; exit 2; fi
 	$(PYTHON) -m venv --clear .venv
+	touch .venv/.begun
 	.venv/bin/pip install --quiet --disable-pip-version-check -r requirements.txt
 	.venv/bin/pip install --quiet --disable-pip-version-check --no-deps -r requirements-no-deps.txt
 	.venv/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .

@@ -16,6 +16,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
+from numbers import Integral
 from pathlib import Path
 from statistics import median
 
@@ -32,6 +33,7 @@ from lib.kernels.products import csr, csr_linear, int8_linear, padded, quantised
 from lib.pruners import kinds
 from lib.pruners.inputs import Inputs, batch_of, example
 from lib.pruners.layers import Prunable, Select
+from lib.pruners.masks import numbers
 from lib.pruners.uses import uses
 
 COLUMNS = ("layer", "m", "n", "k", "sparsity", "batch", "dense_ms", "int8_ms", "two_four_ms", "csr_ms", "use", "why")
@@ -75,7 +77,7 @@ def advise(
         BadInput: no batch or one below 1, a convolution without a shape, or as `two_four.backend`.
     """
     batch = batch_of(inputs) if batch is None and inputs is not None else batch
-    if batch is None or batch < 1:
+    if not isinstance(batch, Integral) or batch < 1:
         raise BadInput(f"batch={batch}: at least one example is needed")
     if not 0 <= seconds < math.inf:
         raise BadInput(f"seconds={seconds}: expected a finite time for each layer")
@@ -84,6 +86,7 @@ def advise(
     dtype = torch.float32 if device == "cpu" else torch.float16
     two_four.backend(dtype, device)
     layers = pruners.prunable(model, select)
+    numbers(layers)  # refuses weights without values
     used, idle = _counted(model, layers, batch, shape, inputs)
     rows = []
     for layer in layers:

@@ -107,9 +107,9 @@ def locked(path: Path, work: str) -> Iterator[None]:
         work: what goes on there, such as "a sweep of two_four_workflow", for the error.
 
     Raises:
-        BadInput: another process works on it.
+        BadInput: another process works on it, or the folder that it lies in takes no files.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    writable(path.parent)
     with path.with_name(f".{path.name}.lock").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

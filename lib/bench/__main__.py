@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 
 from lib import base, bench
-from lib.base import BadInput
+from lib.base import BadInput, writable
 from lib.companion.results import read_csv, write_csv
 from lib.companion.sweep.program import choose_device
 from lib.companion.sweep.provenance import describe
@@ -38,6 +38,7 @@ def main(words: list[str] | None = None) -> None:
             if name not in names():
                 raise BadInput(f"no benchmark {name!r}; there are: {', '.join(names())}")
             path = asked.results / "bench" / f"{name}.csv"
+            writable(path.parent)
             if path.exists():
                 read_csv(path, ("device",))  # a damaged file is refused before hours are spent on rows to go beside it
             table = measure(name, choose_device(asked.device, "bench"))

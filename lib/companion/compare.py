@@ -15,6 +15,7 @@ import pandas as pd
 
 from lib import base
 from lib.base import BadInput
+from lib.companion.results import read_csv
 from lib.companion.statistics import VERDICTS
 
 SHOWN = 4  # claims whose verdict has changed that are named; more are counted
@@ -57,7 +58,7 @@ def difference(new: pd.DataFrame, old: pd.DataFrame) -> Difference:
 def committed(name: str, root: Path = base.ROOT) -> pd.DataFrame | None:
     """Read a table as HEAD has it, by its path; None where it has none."""
     shown = subprocess.run(["git", "show", f"HEAD:{name}"], cwd=root, capture_output=True, text=True)
-    return None if shown.returncode else pd.read_csv(io.StringIO(shown.stdout))
+    return None if shown.returncode else read_csv(io.StringIO(shown.stdout), called=f"HEAD's {name}")
 
 
 def against_commit(scale: str, root: Path = base.ROOT) -> dict[str, Difference]:
@@ -76,7 +77,7 @@ def against_commit(scale: str, root: Path = base.ROOT) -> dict[str, Difference]:
         if old is None:
             found[name] = Difference(np.inf, shape="not committed yet")
         else:
-            found[name] = difference(pd.read_csv(there[name]), old)
+            found[name] = difference(read_csv(there[name], called=name), old)
     if not any(name.startswith(f"results/{scale}/") for name in found):
         raise BadInput(f"there are no tables under results/{scale}")
     return found
@@ -89,7 +90,7 @@ def summary(scale: str, tables: Mapping[str, Difference], root: Path = base.ROOT
     name = f"results/{scale}/claims.csv"
     if not (root / name).exists():
         raise BadInput(f"there are no claims at scale {scale}; python -m lib.claims")
-    new, old = pd.read_csv(root / name).set_index("id"), committed(name, root)
+    new, old = read_csv(root / name, ("id", "verdict", "says"), name).set_index("id"), committed(name, root)
     counted = new.verdict.value_counts()
     counts = ", ".join(f"{counted[verdict]} {verdict}" for verdict in VERDICTS if verdict in counted)
     lines = [f"{len(new)} claims at the {scale} scale: {counts}"]

@@ -19,16 +19,17 @@ from pathlib import Path
 import joblib
 import nbformat
 import papermill
-import yaml
+from nbclient.exceptions import DeadKernelError
 from nbconvert.preprocessors import CoalesceStreamsPreprocessor
 from nbstripout import strip_output
 from papermill.exceptions import PapermillExecutionError
 from traitlets.config import Config
 
 from lib import base
-from lib.base import BadInput
+from lib.base import BadInput, writable
 from lib.companion import portable, warm
 from lib.companion.results import write_text
+from lib.companion.settings import parse_yaml
 
 # The kernel's debugger would warn that it cannot see into Python's own frozen modules.
 QUIET = {"PYDEVD_DISABLE_FILE_VALIDATION": "1"}
@@ -73,10 +74,7 @@ def parameter(text: str) -> tuple[str, object]:
     name, equals, value = text.partition("=")
     if not equals:
         raise BadInput(f"-p {text}: expected NAME=VALUE")
-    try:
-        return name, yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise BadInput(f"-p {text}: {value!r} is not YAML: {' '.join(str(error).split())}") from error
+    return name, parse_yaml(value, f"-p {text}: {value!r}")
 
 
 def execute_all(chosen: Sequence[str], parameters: dict, target: Path, folder: Path = base.NOTEBOOKS) -> None:
@@ -102,11 +100,15 @@ def execute(name: str, parameters: dict, target: Path, folder: Path = base.NOTEB
     """Execute a notebook from top to bottom and write it, stripped of what is volatile, whole or not at all.
 
     Raises:
-        BadInput: no such notebook, a parameter it does not have, or a cell that fails (its own message is shown).
+        BadInput: no such notebook, a damaged one, a parameter it does not have, a cell that fails (its own message is
+            shown) or that ends the kernel, or a folder that takes no files.
     """
     source = folder / f"{name}.ipynb"
     if not source.exists():
         raise BadInput(f"no notebook {name!r}; there are: {', '.join(names(folder))}")
+    if "name" not in read_notebook(source).metadata.get("kernelspec", {}):
+        raise BadInput(f"{source.name} names no kernel: open it in Jupyter, choose Python 3 and save it")
+    writable(target.parent)
     known = papermill.inspect_notebook(str(source))
     if not known:
         raise BadInput(f"{source.name} has no cell tagged 'parameters'")
@@ -134,8 +136,26 @@ def execute(name: str, parameters: dict, target: Path, folder: Path = base.NOTEB
         except PapermillExecutionError as error:
             where = f"cell {error.exec_count}" if error.exec_count else "a cell"
             raise BadInput(f"{source.name}: {where} failed: {error.ename}: {error.evalue}") from error
+        except DeadKernelError as error:
+            raise BadInput(f"{source.name}: its kernel was killed (out of memory?)") from error
         notebook = nbformat.read(draft, as_version=4)
     write_text(nbformat.writes(clean(notebook)) + "\n", target)
+
+
+def read_notebook(path: Path) -> nbformat.NotebookNode:
+    """A notebook.
+
+    Raises:
+        BadInput: a file that cannot be read or is no notebook.
+    """
+    try:
+        found = nbformat.read(path, as_version=4)
+        nbformat.validate(found)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, TypeError, AttributeError, KeyError, nbformat.ValidationError) as error:
+        raise BadInput(f"{path.name} is no whole notebook: {str(error).strip().splitlines()[0]:.100}") from error
+    return found
 
 
 def clean(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import pandas as pd
 
@@ -16,31 +16,49 @@ from lib.companion.settings import SCALES
 if TYPE_CHECKING:  # sweeps draw nothing, and matplotlib takes half a second to load
     from matplotlib.figure import Figure
 
+VERDICTS = ("reproduced", "partly", "undecided", "differs", "moot", "not run")  # on a claim
+CLAIMS = (  # columns of results/SCALE/claims.csv
+    "id", "paper", "where", "says", "printed", "measured", "low", "high", "seeds", "cells", "data", "verdict", "needs",
+    "why", "note", "runs",
+)  # fmt: skip
+SCORECARD = (*CLAIMS, "scale", "kind", "criterion")  # of results/claims.csv
 DIGITS = "%.6g"  # one number format everywhere, so that the same numbers are the same bytes
 
 
-def read_csv(path: Path, columns: Sequence[str] = (), **options: Any) -> pd.DataFrame:
+def read_csv(path: Path | TextIO, columns: Sequence[str] = (), called: str = "", **options: Any) -> pd.DataFrame:
     """Read a table of the project's: every CSV file comes in here.
 
     Args:
+        path: of the file, or one that is open for reading.
         columns: what it must have.
+        called: how errors name it; the file's own name, if nothing is said.
         options: of `pandas.read_csv`.
 
     Raises:
         BadInput: no readable file, no text, no table (empty, or rows of several lengths), or a column is missing.
     """
+    called = called or Path(path).name
     try:
         table = pd.read_csv(path, **options)
         longer = not isinstance(table.index, pd.RangeIndex)  # rows with more cells than columns: taken for an index
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, pd.errors.ParserError) as error:  # UnicodeDecodeError and EmptyDataError are such
-        raise BadInput(f"{path.name} is no table: {' '.join(str(error).split())}") from error
+        raise BadInput(f"{called} is no table: {' '.join(str(error).split())}") from error
     if longer:
-        raise BadInput(f"{path.name} is no table: its rows have more cells than its first line")
-    if absent := [name for name in columns if name not in table]:
-        raise BadInput(f"{path.name} has no column {absent[0]!r}; expected {', '.join(columns)}")
+        raise BadInput(f"{called} is no table: its rows have more cells than its first line")
+    refuse_lacking(table, columns, called)
     return table
+
+
+def refuse_lacking(table: pd.DataFrame, columns: Sequence[str], called: str) -> None:
+    """Refuse a table without one of these columns.
+
+    Raises:
+        BadInput: the first that is absent.
+    """
+    if absent := [name for name in columns if name not in table]:
+        raise BadInput(f"{called} has no column {absent[0]!r}; expected {', '.join(columns)}")
 
 
 def scales_of(experiment: str, results: Path = base.RESULTS) -> list[str]:
@@ -54,6 +72,9 @@ def read_runs(experiment: str, scale: str, results: Path = base.RESULTS) -> pd.D
 
     A file that was computed before its experiment got a column is brought up to date by the experiment's own
     `upgrade(rows)`, where it has one.
+
+    Raises:
+        BadInput: there is no such file, it is no table, lacks one of the experiment's columns, or has a row twice.
     """
     path = results / scale / "runs" / f"{experiment}.csv"
     if not path.exists():
@@ -63,8 +84,12 @@ def read_runs(experiment: str, scale: str, results: Path = base.RESULTS) -> pd.D
     rows = read_csv(path)
     if experiment not in names():
         return rows
-    upgrade = getattr(importlib.import_module(module_of(experiment)), "upgrade", None)
-    return rows if upgrade is None else upgrade(rows)
+    module = importlib.import_module(module_of(experiment))
+    rows = module.upgrade(rows) if hasattr(module, "upgrade") else rows
+    refuse_lacking(rows, module.COLUMNS, path.name)
+    if (twice := rows.duplicated()).any():
+        raise BadInput(f"{path.name} has a row twice, in line {int(twice.argmax()) + 2}")
+    return rows
 
 
 def read_every_scale(experiment: str, results: Path = base.RESULTS) -> dict[str, pd.DataFrame]:
@@ -80,7 +105,7 @@ def read_claims(scale: str, results: Path = base.RESULTS) -> pd.DataFrame:
     path = results / scale / "claims.csv"
     if not path.exists():
         raise BadInput(f"there are no claims at scale {scale}; python -m lib.claims")
-    return read_csv(path, keep_default_na=False)
+    return _verdicts(path, CLAIMS)
 
 
 def read_scorecard(results: Path = base.RESULTS) -> pd.DataFrame:
@@ -88,7 +113,18 @@ def read_scorecard(results: Path = base.RESULTS) -> pd.DataFrame:
     path = results / "claims.csv"
     if not path.exists():
         raise BadInput("results/claims.csv is absent; python -m lib.claims")
-    return read_csv(path, keep_default_na=False)
+    return _verdicts(path, SCORECARD)
+
+
+def _verdicts(path: Path, columns: Sequence[str]) -> pd.DataFrame:
+    """A table of claims; one that `lib.claims` did not write so is refused."""
+    table = read_csv(path, columns, keep_default_na=False)
+    checks = {"stands there twice": table.id.duplicated(), "has no known verdict": ~table.verdict.isin(VERDICTS)}
+    for what, wrong in checks.items():
+        if wrong.any():
+            row = table[wrong].iloc[0]
+            raise BadInput(f"{path} is damaged, {row.id} {what} ({row.verdict!r}); python -m lib.claims")
+    return table
 
 
 def read_cells(scorecard: pd.DataFrame, results: Path = base.RESULTS) -> pd.DataFrame:

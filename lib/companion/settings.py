@@ -45,26 +45,39 @@ def _of_scale(scale: str, params: Path) -> Mapping:
     return content[scale] if isinstance(content[scale], Mapping) else {}
 
 
-def read_yaml(path: Path) -> Any:
+def read_yaml(path: Path, called: str = "") -> Any:
     """Read what a YAML file holds: plain values, lists and mappings.
 
+    Args:
+        called: how errors name it; its own name, if nothing is said.
+
     Raises:
-        BadInput: no readable file, no UTF-8, no YAML, a key that stands twice in one mapping, or aliases that stand for
-            themselves or for more than NODES values.
+        BadInput: no readable file, no UTF-8, or as `parse_yaml`.
     """
     try:
         text = path.read_text(encoding="utf-8")
-        return yaml.load(text, Loader=_Loader)
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise BadInput(f"{path.name} is not UTF-8, a text file was expected") from error
+        raise BadInput(f"{called or path.name} is not UTF-8, a text file was expected") from error
+    return parse_yaml(text, called or path.name)
+
+
+def parse_yaml(text: str, called: str) -> Any:
+    """What a text in YAML says: plain values, lists and mappings.
+
+    Raises:
+        BadInput: no YAML, a key that stands twice in one mapping, or aliases that stand for themselves or for more than
+            NODES values.
+    """
+    try:
+        return yaml.load(text, Loader=_Loader)
     except RecursionError as error:
-        raise BadInput(f"{path.name}: lists or mappings are nested too deeply to be settings") from error
+        raise BadInput(f"{called}: lists or mappings are nested too deeply to be settings") from error
     except _Refused as error:
-        raise BadInput(f"{path.name}, line {error.problem_mark.line + 1}: {error.problem}") from error
+        raise BadInput(f"{called}, line {error.problem_mark.line + 1}: {error.problem}") from error
     except (yaml.YAMLError, ValueError, TypeError) as error:
-        raise BadInput(f"{path.name} is not YAML: {str(error).splitlines()[0]}") from error
+        raise BadInput(f"{called} is not YAML: {str(error).splitlines()[0]}") from error
 
 
 class _Refused(yaml.MarkedYAMLError):

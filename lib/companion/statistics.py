@@ -10,10 +10,9 @@ import numpy as np
 from scipy import stats
 
 from lib.base import BadInput
+from lib.companion.results import VERDICTS
 
-REPRODUCED, DIFFERS, UNDECIDED, PARTLY = "reproduced", "differs", "undecided", "partly"
-MOOT, NOT_RUN = "moot", "not run"
-VERDICTS = (REPRODUCED, PARTLY, UNDECIDED, DIFFERS, MOOT, NOT_RUN)
+REPRODUCED, PARTLY, UNDECIDED, DIFFERS, MOOT, NOT_RUN = VERDICTS
 
 
 @dataclass(frozen=True)
@@ -68,6 +67,8 @@ def check_criterion(criterion: Mapping[str, object]) -> None:
     right = isinstance(numbers, list) and len(numbers) == (2 if kind == "between" else 1)
     if not right or any(isinstance(n, bool) or not isinstance(n, (int, float)) for n in numbers):
         raise BadInput(f"criterion {dict(criterion)}: between takes two numbers, the others take one")
+    if not all(math.isfinite(n) for n in numbers):
+        raise BadInput(f"criterion {dict(criterion)}: what no number or every number satisfies decides nothing")
     if kind == "between" and not numbers[0] <= numbers[1]:
         raise BadInput(f"criterion {dict(criterion)}: the lower number comes first")
 

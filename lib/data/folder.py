@@ -58,7 +58,7 @@ def one(path: Path, side: int, uniforms: np.ndarray | None) -> np.ndarray:
     try:
         with Image.open(path) as opened:
             image = opened.convert("RGB")
-    except (UnidentifiedImageError, OSError) as error:
+    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, ValueError, SyntaxError) as error:
         raise BadInput(f"{path} cannot be read as an image ({error}): fetch it again") from error
     mirrored = False
     if uniforms is None:

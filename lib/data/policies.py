@@ -9,7 +9,9 @@ card.yaml; `python -m lib.papers.offline_rl.experts` makes them.
 
 from __future__ import annotations
 
+import io
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +37,8 @@ class Policy:
     bound: np.ndarray
 
     def __post_init__(self):
+        if wrong := [array.shape for array in self.weights if array.ndim != 2]:
+            raise BadInput(f"a policy's weights are matrices, one of these has the shape {wrong[0]}")
         outputs = [len(weight) for weight in self.weights]
         shapes = [array.shape for array in (*self.weights, *self.biases, self.bound)]
         fit = [(out, size) for out, size in zip(outputs, [self.weights[0].shape[-1], *outputs], strict=False)]
@@ -42,6 +46,8 @@ class Policy:
             raise BadInput(f"a policy's layers must fit each other and its bound, these have the shapes {shapes}")
         if not all(np.isfinite(array).all() for array in (*self.weights, *self.biases, self.bound)):
             raise BadInput("a policy's numbers must be finite (float16 ends at 65,504)")
+        if not (self.bound > 0).all():
+            raise BadInput(f"a policy's largest actions must be above 0, these are {self.bound.tolist()}")
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
         """Observations [n, o] -> actions [n, a], float32."""
@@ -75,9 +81,10 @@ def read(path: Path) -> Policy:
     if not path.is_file():
         raise BadInput(f"no policy at {path}")
     try:
-        with np.load(path) as file:
-            arrays = {name: file[name].astype(np.float32) for name in file.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        with zipfile.ZipFile(path) as file:  # which compares the checksum of each array
+            read = {name.removesuffix(".npy"): np.load(io.BytesIO(file.read(name))) for name in file.namelist()}
+        arrays = {name: array.astype(np.float32, casting="same_kind") for name, array in read.items()}
+    except (ValueError, TypeError, OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise BadInput(f"{path} is not a policy's .npz file: {error}") from error
     layers = (len(arrays) - 1) // 2
     names = {"bound", *(f"{kind}{i}" for kind in "Wb" for i in range(layers))}
@@ -148,7 +155,7 @@ def read_card(path: Path) -> Card:
         raise BadInput(f"no card at {path}")
     try:
         content = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # UnicodeDecodeError is such
         raise BadInput(f"{path} is not YAML: {str(error).splitlines()[0]}") from error
     return build(Card, content, str(path))
 

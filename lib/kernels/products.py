@@ -49,7 +49,7 @@ def quantised(weight: Tensor) -> Quantised:
     Raises:
         BadInput: no matrix, one without a weight, or values that have no code.
     """
-    if weight.dim() != 2 or not weight.numel() or not weight.is_floating_point():
+    if weight.dim() != 2 or not weight.numel() or not weight.is_floating_point() or weight.is_meta:
         raise BadInput(f"quantised needs a float weight [m, k], this one is {list(weight.shape)} of {weight.dtype}")
     steps = int8.weight_scales(weight.float())
     codes = int8.quantise(weight.float(), steps)
@@ -89,6 +89,8 @@ def csr(weight: Tensor) -> Tensor:
     """Put the weight [m, k] into torch's CSR format, with 32-bit indices: with torch's default of 64 it is half as
     fast.
     """
+    if weight.dim() != 2 or not weight.is_floating_point() or weight.is_meta:
+        raise BadInput(f"csr needs a float weight [m, k], this one is {list(weight.shape)} of {weight.dtype}")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")  # has been for years
         sparse = weight.to_sparse_csr()
@@ -99,7 +101,8 @@ def csr(weight: Tensor) -> Tensor:
 @torch.no_grad()
 def csr_linear(x: Tensor, weight: Tensor) -> Tensor:
     """Multiply activations [n, k] by a transposed weight in CSR: [n, m]. One row has a faster kernel of its own."""
-    if weight.layout != torch.sparse_csr or x.dim() != 2 or x.shape[1] != weight.shape[1]:
-        found = f"{list(x.shape)} and {list(weight.shape)} in {weight.layout}"
+    fits = weight.layout == torch.sparse_csr and x.dim() == 2 and x.shape[1] == weight.shape[1]
+    if not fits or x.dtype != weight.dtype:
+        found = f"{list(x.shape)} of {x.dtype} and {list(weight.shape)} of {weight.dtype} in {weight.layout}"
         raise BadInput(f"csr_linear needs activations [n, k] and a weight [m, k] made by csr, these are {found}")
     return (weight @ x[0])[None] if len(x) == 1 else (weight @ x.t()).t()

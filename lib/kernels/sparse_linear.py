@@ -32,6 +32,9 @@ class SparseLinear(nn.Module):
     def __init__(self, weight: Tensor, bias: Tensor | None = None, mask: Tensor | None = None):
         super().__init__()
         kept = weight != 0 if mask is None else mask
+        if not isinstance(kept, Tensor) or (bias is not None and bias.shape != weight.shape[:1]):
+            found = type(kept).__name__ if bias is None else f"{type(kept).__name__} and a bias {list(bias.shape)}"
+            raise BadInput(f"SparseLinear needs a mask that is a tensor and a bias of {len(weight)}, these are {found}")
         fits = weight.dim() == 2 and kept.shape == weight.shape and kept.dtype == torch.bool
         known = weight.dtype in FLOATS
         if not fits or not known or not bool(kept.any()):
@@ -52,6 +55,8 @@ class SparseLinear(nn.Module):
         if torch.is_autocast_enabled(x.device.type):
             with torch.autocast(x.device.type, enabled=False):
                 return self(x.to(self.values.dtype))
+        if x.shape[-1:] != self.shape[1:]:
+            raise BadInput(f"this layer takes activations [..., {self.shape[1]}], these are {list(x.shape)}")
         flat = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
         learning = torch.is_grad_enabled() and (x.requires_grad or self.values.requires_grad)
         product = _Product.apply(flat, self.values, self) if learning else csr_linear(flat, self.matrix(self.values))

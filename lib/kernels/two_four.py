@@ -32,6 +32,8 @@ FEW_ROWS, LARGE = 3, 2**22  # on one core, skipping zeros pays up to so many row
 
 def has_pattern(weight: Tensor) -> bool:
     """Say whether every four consecutive values of each row of a matrix [R, C] hold at least two zeros."""
+    if weight.dim() != 2:
+        raise BadInput(f"a matrix has the pattern or not, this is {list(weight.shape)}")
     return weight.shape[1] % 4 == 0 and bool((_nonzeros(weight) <= 2).all())
 
 
@@ -42,7 +44,7 @@ def compress(weight: Tensor) -> tuple[Tensor, Tensor]:
         BadInput: not a matrix of a known type with columns in multiples of 8, or a group of four with more than two
             nonzeros, named by its row and group.
     """
-    if weight.dim() != 2 or weight.shape[1] % 8 or weight.dtype not in DTYPES:
+    if weight.dim() != 2 or weight.shape[1] % 8 or not weight.numel() or weight.is_meta or weight.dtype not in DTYPES:
         names = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
         found = f"{tuple(weight.shape)} of {weight.dtype}"
         raise BadInput(f"compress needs a matrix of {names} with columns in multiples of 8, this is {found}")
@@ -146,7 +148,10 @@ def backend(dtype: torch.dtype, device: str | torch.device, rows: int = 1, weigh
     Raises:
         BadInput: nothing multiplies this type there; the line says which types and multiples would do.
     """
-    device = torch.device(device)
+    try:
+        device = torch.device(device)
+    except RuntimeError as error:
+        raise BadInput(f"device {device!r}: expected cpu or cuda") from error
     if device.type == "cpu" and dtype in DTYPES:
         read_bound = dtype == torch.float32 and rows <= FEW_ROWS and weights >= LARGE
         return "select" if read_bound and torch.get_num_threads() == 1 else "dense"
@@ -158,6 +163,8 @@ def backend(dtype: torch.dtype, device: str | torch.device, rows: int = 1, weigh
             f"no 2:4 product of {dtype} on {device.type}: a GPU takes float16 and bfloat16 (weights are padded to "
             f"multiples of {half}) and int8 ({byte}), its float32 is TF32 with the pattern 1:2; a CPU takes float32 too"
         )
+    if not torch.cuda.is_available():
+        raise BadInput("device cuda: torch finds no GPU here")
     if (capability := torch.cuda.get_device_capability(device)) < (8, 0):
         raise BadInput(f"sparse tensor cores came with compute capability 8.0 (Ampere), this GPU has {capability}")
     return name
@@ -255,4 +262,4 @@ def _add_selected(x: np.ndarray, values: np.ndarray, metadata: np.ndarray, sums:
 
 def _nonzeros(weight: Tensor) -> Tensor:
     """How many nonzeros each group of four holds, [R, C/4]."""
-    return (weight.reshape(len(weight), -1, 4) != 0).sum(-1)
+    return (weight.reshape(len(weight), weight.shape[1] // 4, 4) != 0).sum(-1)

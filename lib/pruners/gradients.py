@@ -98,7 +98,15 @@ def twice_differentiable(layers: Sequence[Prunable]) -> Iterator[None]:
             stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
             stack.enter_context(torch.backends.cudnn.flags(enabled=False))
         stack.enter_context(seen)
-        yield
+        try:
+            yield
+        except RuntimeError as error:
+            if "is not implemented" not in str(error):
+                raise
+            reason = str(error).splitlines()[0]
+            raise BadInput(
+                f"grasp needs second derivatives, and torch has none of a function here: {reason}"
+            ) from error
     if seen.attention:
         text = "attention is computed by the mathematical kernel: the fused ones have no second derivative"
         say(f"grasp: {text}", Slower)

@@ -12,6 +12,7 @@ table: where the new groups are parts of the old ones no value changes, otherwis
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from numbers import Integral
 
 import torch
 from torch import Tensor, nn
@@ -73,8 +74,8 @@ def refines(fine: Tensor, coarse: Tensor) -> bool:
 
 def check_phases(block: int, conversion: str) -> None:
     """Refuse what has no phases; settings are checked by it before anything is computed."""
-    if block != int(block) or block < 1:
-        raise BadInput(f"block={block} must be a whole number, at least 1")
+    if not isinstance(block, Integral) or block < 1:
+        raise BadInput(f"block={block!r} must be a whole number, at least 1")
     if conversion not in CONVERSIONS:
         raise BadInput(f"conversion {conversion!r}: known are {', '.join(CONVERSIONS)}")
     if conversion != "none" and block != 4:

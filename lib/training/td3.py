@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -67,8 +68,8 @@ class Settings:
             if getattr(self, name) < 1:
                 raise BadInput(f"td3: {name}={getattr(self, name)} must be at least 1")
         for name in ("exploration_noise", "policy_noise", "noise_clip"):
-            if getattr(self, name) < 0:
-                raise BadInput(f"td3: {name}={getattr(self, name)} must not be negative")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise BadInput(f"td3: {name}={getattr(self, name)} must not be negative, and finite")
         for name in ("learning_rate", "tau", "discount"):
             if not 0 < getattr(self, name) <= 1:
                 raise BadInput(f"td3: {name}={getattr(self, name)} must lie in (0, 1]")
@@ -275,6 +276,8 @@ class Trainer:
         at any moment. The log keeps all transitions, also those that the buffer has no place for any more.
         """
         folder.mkdir(parents=True, exist_ok=True)
+        if (folder / LOG).is_dir():
+            aside(folder / LOG)
         first = max(self.logged[-1][1] if self.logged else 0, self.steps - len(self.replay))
         rows = self.replay.since(first).contiguous().numpy().tobytes()
         with (folder / LOG).open("r+b" if self.logged else "wb") as file:

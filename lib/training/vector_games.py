@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -72,3 +72,25 @@ class Games:
         self.seen[:] = content["seen"].numpy()
         self.running[:] = content["running"]
         self.scores = list(content["scores"])
+
+
+def film(
+    act: Callable[[np.ndarray], int], name: str, times: Sequence[int], seed: int = 0, frames: int = 4
+) -> tuple[list[np.ndarray], float]:
+    """Play one game and keep what is seen at some moments of it.
+
+    Args:
+        act: the last frames, uint8 [frames, side, side] -> a button.
+        times: after how many steps a picture is taken, ascending; those after the game's end are left out.
+
+    Returns:
+        The pictures, uint8 [side, side] each, and the score up to the game's end or the last time.
+    """
+    games, pictures = Games(name, [seed], frames), []
+    for step in range(times[-1] + 1):
+        if step in times:
+            pictures.append(games.seen[0, -1].copy())
+        if games.scores or step == times[-1]:
+            break
+        games.step([act(games.seen[0])])
+    return pictures, games.scores[0] if games.scores else float(games.running[0])

@@ -125,6 +125,14 @@ def saved_alexnet_weights(widths, layer):
     return [27 + 9 * b, 9 * (a + c), 9 * (b + d), 9 * (c + e), 9 * d, g, f + h, g + 10][layer]
 
 
+def n_step_returns(rewards, ended, last, discount):
+    found, total = [], last
+    for reward, end in zip(reversed(rewards), reversed(ended), strict=True):
+        total = reward + discount * (1 - end) * total
+        found.insert(0, total)
+    return found
+
+
 def sr_ste_step(weights, gradients, mask, rate, decay):
     return [w - rate * (g + decay * w * (not kept)) for w, g, kept in zip(weights, gradients, mask, strict=True)]
 
@@ -267,6 +275,12 @@ SOLUTIONS = {
     "53.3": lambda weights, gradients: abs(weights[0] * sum(gradients)),
     "53.4": lambda a, b: round(float(stats.spearmanr(a, b).statistic), 9),
     "53.5": 28,
+    "54.1": 2.5,
+    "54.2": 57.8,
+    "54.3": n_step_returns,
+    "55.1": 4608,
+    "55.2": 0.424,
+    "55.3": lambda out, inputs, kernel, block, sparsity: round(out * inputs * kernel**2 / block * (1 - sparsity)),
     "61.1": 0.85,
     "61.2": 1,
     "61.3": of_cells,

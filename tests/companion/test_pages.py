@@ -140,13 +140,24 @@ def test_without_executed_notebooks_there_are_no_pages(tmp_path: Path):
         write(tmp_path, tmp_path / "html")
 
 
-def test_a_folder_with_other_things_is_left_alone_and_pages_are_replaced(tmp_path: Path, monkeypatch):
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Sphinx's place is taken by a builder that writes the names in this list."""
+    names = ["index.html"]
+
     def build(words: list[str]) -> int:
-        Path(words[-1]).mkdir(parents=True)
-        (Path(words[-1]) / "index.html").write_text("pages")
+        for name in names:
+            path = Path(words[-1]) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("pages")
         return 0
 
     monkeypatch.setattr(pages, "build_main", build)
+    monkeypatch.setattr(pages, "copy_notebooks", lambda results, source, linked: ["00_a"])
+    return names
+
+
+def test_a_folder_with_other_things_is_left_alone_and_pages_are_replaced(tmp_path: Path, quick: list[str]):
     thesis = tmp_path / "out" / "thesis.txt"
     thesis.parent.mkdir()
     thesis.write_text("mine")
@@ -156,3 +167,62 @@ def test_a_folder_with_other_things_is_left_alone_and_pages_are_replaced(tmp_pat
     for _ in range(2):
         write(base.RESULTS, tmp_path / "new")
         assert (tmp_path / "new" / "index.html").read_text() == "pages"
+
+
+def test_another_file_among_the_pages_stays_and_an_old_page_goes(tmp_path: Path, quick: list[str]):
+    out = tmp_path / "html"
+    quick.append("old/gone.html")
+    write(base.RESULTS, out)
+    (out / "mine").mkdir()
+    (out / "mine" / "thesis.txt").write_text("mine")
+    quick.remove("old/gone.html")
+    write(base.RESULTS, out)
+    found = sorted(path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file())
+    assert found == [".pages", "index.html", "mine/thesis.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".html.lock", "html"]
+
+
+def test_killed_at_any_moment_there_are_the_old_pages_or_the_new(tmp_path: Path, quick: list[str], monkeypatch):
+    """Each file operation of the program in turn is its last; then it is started again."""
+    steps = [(pages.shutil, "copytree"), (pages.shutil, "copy2"), (Path, "rename"), (pages.shutil, "rmtree")]
+    for owner, name in steps:
+        for count in range(1, 4):
+            out = tmp_path / f"{name}{count}" / "html"
+            write(base.RESULTS, out)
+            (out / "thesis.txt").write_text("mine")
+            real, left = getattr(owner, name), [count]
+
+            def killed(*words, real=real, left=left, **more):
+                left[0] -= 1
+                if left[0] == 0:
+                    raise KeyboardInterrupt
+                return real(*words, **more)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(owner, name, killed)
+                try:
+                    write(base.RESULTS, out)
+                except KeyboardInterrupt:
+                    there = [path for path in (out, out.with_name(".html.old.part")) if path.exists()]
+                    assert (there[0] / "index.html").read_text() == "pages"
+                    assert (there[0] / "thesis.txt").read_text() == "mine"
+            write(base.RESULTS, out)
+            assert {path.name for path in out.iterdir()} == {".pages", "index.html", "thesis.txt"}
+            assert {path.name for path in out.parent.iterdir()} == {".html.lock", "html"}
+
+
+def test_pages_do_not_replace_a_file_or_a_link_nor_are_written_by_two_at_once(tmp_path: Path, quick: list[str]):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path)
+    for name in ("file", "link"):
+        with pytest.raises(BadInput, match=f"{name} is a {name}: name a folder"):
+            write(base.RESULTS, tmp_path / name)
+    with base.locked(tmp_path / "html", "x"), pytest.raises(BadInput, match=r"lib\.pages is at work in .*html already"):
+        write(base.RESULTS, tmp_path / "html")
+
+
+def test_a_damaged_notebook_is_named(tmp_path: Path):
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "notebooks" / "00_a.ipynb").write_text("{")
+    with pytest.raises(BadInput, match=r"00_a\.ipynb is no whole notebook"):
+        write(tmp_path, tmp_path / "html")

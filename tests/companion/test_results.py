@@ -68,8 +68,10 @@ def test_runs_and_claims_are_read_from_their_scale(tmp_path: Path):
     results.write_csv(pd.DataFrame({"a": [1]}), tmp_path / "quick" / "runs" / "rl.csv")
     results.write_csv(pd.DataFrame({"a": [2]}), tmp_path / "real" / "runs" / "rl.csv")
     assert results.read_runs("rl", "real", tmp_path).a.tolist() == [2]
-    results.write_csv(pd.DataFrame({"id": ["NA", "x"], "low": ["", 0.5]}), tmp_path / "real" / "claims.csv")
-    assert results.read_claims("real", tmp_path).values.tolist() == [["NA", ""], ["x", "0.5"]]  # nothing becomes NaN
+    table = pd.DataFrame({name: "" for name in results.CLAIMS} | {"id": ["NA", "x"], "low": ["", 0.5]})
+    results.write_csv(table.assign(verdict="differs"), tmp_path / "real" / "claims.csv")
+    found = results.read_claims("real", tmp_path)
+    assert found[["id", "low"]].values.tolist() == [["NA", ""], ["x", "0.5"]]  # nothing becomes NaN
 
 
 def test_a_notebook_run_by_hand_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -113,4 +115,5 @@ def test_an_old_run_file_is_read_in_todays_columns(tmp_path: Path):
     results.write_csv(pd.DataFrame(old), tmp_path / "real" / "runs" / "offline_rl.csv")
     assert results.read_runs("offline_rl", "real", tmp_path).variant.tolist() == ["raw", "raw", "normalised"]
     results.write_csv(pd.DataFrame(old), tmp_path / "real" / "runs" / "skdfe.csv")  # which has none
-    assert "variant" not in results.read_runs("skdfe", "real", tmp_path)
+    with pytest.raises(BadInput, match=r"skdfe\.csv has no column 'network'; expected data, network, "):
+        results.read_runs("skdfe", "real", tmp_path)

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from lib.companion import plots, tables
-from lib.companion.claims.judge import COLUMNS
+from lib.companion.results import CLAIMS
 from lib.data import vision
 from lib.papers.two_four.experiments import two_four_networks, two_four_workflow
 
@@ -14,7 +14,7 @@ def test_everything_that_can_be_run_has_a_name_for_figures():
 
 
 def test_a_note_is_shown_where_there_is_one():
-    claim = dict.fromkeys([*COLUMNS, "scale"], "") | {"says": "it works", "seeds": ""}
+    claim = dict.fromkeys([*CLAIMS, "scale"], "") | {"says": "it works", "seeds": ""}
     assert "note" not in tables.verdicts(pd.DataFrame([claim]))
     assert tables.verdicts(pd.DataFrame([claim, claim | {"note": "seen before"}])).note.tolist() == ["", "seen before"]
 

@@ -8,7 +8,8 @@ from torch import nn
 
 from lib.advise import advise
 from lib.base import BadInput
-from lib.kernels import block_circulant, int8, packed, products
+from lib.kernels import block_circulant, int8, packed, products, two_four
+from lib.kernels.sparse_linear import SparseLinear
 from lib.pruners.permutation.search import anneal
 
 WEIGHT = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
@@ -37,6 +38,23 @@ REFUSED = {
     ),
     "numbers": (lambda: anneal(**ANNEAL, movable=torch.ones(8)), r"movable is torch.float32 \[8\]: expected bool"),
     "endless advice": (lambda: advise(nn.Linear(8, 8), 1, seconds=math.inf), "seconds=inf: expected a finite time"),
+    "csr of a vector": (lambda: products.csr(WEIGHT[0]), r"csr needs a float weight \[m, k\], this one is \[8\]"),
+    "csr of numbers": (lambda: products.csr(WEIGHT.int()), "this one is .* of torch.int32"),
+    "another type": (lambda: products.csr_linear(WEIGHT.double(), products.csr(WEIGHT)), "of torch.float64 and"),
+    "compress no rows": (lambda: two_four.compress(torch.zeros(0, 8)), r"this is \(0, 8\) of torch.float32"),
+    "compress no columns": (lambda: two_four.compress(torch.zeros(8, 0)), r"this is \(8, 0\) of torch.float32"),
+    "compress no values": (lambda: two_four.compress(WEIGHT.to("meta")), "compress needs a matrix"),
+    "the pattern of a vector": (lambda: two_four.has_pattern(WEIGHT[0]), r"a matrix has the pattern or not"),
+    "no such device": (lambda: two_four.backend(torch.float32, "tpu"), "device 'tpu': expected cpu or cuda"),
+    "a mask that is a list": (lambda: SparseLinear(WEIGHT, mask=[True]), "a mask that is a tensor .* these are list"),
+    "a bias too short": (
+        lambda: SparseLinear(WEIGHT, torch.ones(3)),
+        r"these are Tensor and a bias \[3\]",
+    ),
+    "one number": (lambda: SparseLinear(WEIGHT)(torch.tensor(1.0)), r"activations \[..., 8\], these are \[\]"),
+    "advice on nothing": (lambda: advise(nn.Linear(8, 8, device="meta"), 1), "on the meta device"),
+    "advice for half a batch": (lambda: advise(nn.Linear(8, 8), 2.5), "batch=2.5: at least one example is needed"),
+    "advice for a tpu": (lambda: advise(nn.Linear(8, 8), 1, device="tpu"), "device='tpu': expected cpu, or cuda"),
     "no advice": (lambda: advise(nn.Linear(8, 8), 1, seconds=math.nan), "seconds=nan: expected a finite time"),
 }
 
@@ -49,9 +67,20 @@ def test_what_cannot_be_computed_is_refused_in_one_line(case: str):
     assert "\n" not in str(error.value)
 
 
-def test_a_packed_zero_has_no_sign_and_every_other_number_is_exact():
+def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for call in (lambda: two_four.backend(torch.float16, "cuda"), lambda: advise(nn.Linear(8, 8), 1, device="cuda")):
+        with pytest.raises(BadInput, match=r"torch finds (no|a) GPU"):
+            call()
+
+
+def test_a_pattern_of_no_rows_has_nothing_against_it():
+    assert two_four.has_pattern(torch.zeros(0, 8))
+
+
+def test_every_packed_number_comes_back_with_its_sign():
     values = torch.zeros(1000)
     values[::100] = torch.tensor([-0.0, 1e-45, -1e-45, math.inf, -math.inf, 3.0, -3.0, 0.1, 2.0**-126, -0.0])
     found = packed.unpack(*packed.pack(values))
     assert torch.equal(found, values)
-    assert not found[values == 0].signbit().any()
+    assert torch.equal(found.signbit(), values.signbit())

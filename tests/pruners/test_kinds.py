@@ -315,6 +315,12 @@ def test_second_derivatives_of_attention_and_recurrence_are_those_of_plain_arith
         torch.testing.assert_close(scores[name], (weight * product).detach())
 
 
+def test_a_function_without_a_second_derivative_is_refused_in_one_line():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Hardsigmoid())
+    with pytest.raises(BadInput, match=r"torch has none of a function here: derivative for aten::hardsigmoid_backward"):
+        pruners.grasp(model, lambda model: model(torch.randn(2, 4)).square().sum())
+
+
 def test_bfloat16():
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4)).bfloat16(), torch.randn(3, 8).bfloat16()

@@ -11,7 +11,7 @@ from lib.models.actor_critic import ActorCritic, Sizes
 from lib.pruners import prunable
 from lib.training import actor_critic
 from lib.training.actor_critic import Batch, Settings, a2c_loss, ppo_loss, returns, start, train
-from lib.training.vector_games import Games
+from lib.training.vector_games import Games, film
 
 TINY = Sizes((4, 4), (3, 3), (2, 1), 8)
 A2C = Settings(games=3, steps=4, network=TINY, frames=2)
@@ -218,3 +218,11 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(BadInput, match="every=10 must be a multiple of 12"):
         train(start("bricks", 0, A2C, 48), 10, dict)
     assert actor_critic.LOSSES.keys() == {"a2c", "ppo"}
+
+
+def test_a_film_keeps_moments_of_one_game_and_its_score(monkeypatch):
+    monkeypatch.setattr("lib.data.games.make", Scripted)
+    pictures, score = film(lambda seen: 0, "scripted", [0, 1, 2, 50], frames=2)
+    assert [int(picture[0, 0]) for picture in pictures] == [50, 51, 102]  # the game is over after three steps
+    assert score == 15.0
+    assert film(lambda seen: 0, "scripted", [1])[1] == 5.0

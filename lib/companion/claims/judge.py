@@ -15,7 +15,7 @@ import pandas as pd
 from lib import base
 from lib.base import BadInput
 from lib.companion.claims.papers import Claim, Paper, grounds_first
-from lib.companion.results import read_runs
+from lib.companion.results import CLAIMS, read_csv, read_runs
 from lib.companion.statistics import (
     DIFFERS,
     MOOT,
@@ -70,10 +70,6 @@ class Judged:
 
 
 MISSING = "no runs of"  # how the reason of a claim begins whose experiment has no runs at a scale
-COLUMNS = [
-    "id", "paper", "where", "says", "printed", "measured", "low", "high", "seeds", "cells", "data", "verdict", "needs",
-    "why", "note", "runs",
-]  # fmt: skip
 CELLS = ["id", "cell", "measured", "low", "high", "seeds", "verdict", "reason"]
 
 
@@ -81,7 +77,7 @@ def judge(papers: list[Paper], scale: str, results: Path = base.RESULTS) -> tupl
     """Judge all claims on the runs of a scale.
 
     Returns:
-        One row a claim, in the order of the papers, columns COLUMNS; nothing measured is empty. And one row a cell of
+        One row a claim, in the order of the papers, columns CLAIMS; nothing measured is empty. And one row a cell of
         a claim that was measured, columns CELLS.
     """
     rows, cells = [], []
@@ -99,7 +95,7 @@ def judge(papers: list[Paper], scale: str, results: Path = base.RESULTS) -> tupl
             for cell in judged.cells:
                 about = {"verdict": cell.verdict, "reason": cell.reason}
                 cells.append({"id": claim.id, "cell": cell.name} | _numbers(cell.measured) | about)
-    return pd.DataFrame(rows, columns=COLUMNS), pd.DataFrame(cells, columns=CELLS)
+    return pd.DataFrame(rows, columns=list(CLAIMS)), pd.DataFrame(cells, columns=CELLS)
 
 
 def measure(claim: Claim, paper: Paper, runs: pd.DataFrame | None) -> Measured:
@@ -121,6 +117,11 @@ def measure(claim: Claim, paper: Paper, runs: pd.DataFrame | None) -> Measured:
         raise BadInput(f"claim {claim.id}: {error}") from error
     except BadInput as error:
         raise Unmeasurable(str(error)) from error
+    except (AttributeError, KeyError) as error:
+        lacking = error.name if isinstance(error, AttributeError) else error.args[0]
+        if runs is None or lacking in runs:
+            raise
+        raise BadInput(f"claim {claim.id}: the table that it is measured on has no column {lacking!r}") from error
 
 
 _exact_numbers: dict[str, float] = {}  # of definitions, which are the same at every scale
@@ -160,7 +161,10 @@ def _judged(claim: Claim, paper: Paper, scale: str, results: Path) -> Judged:
         found = measure(claim, paper, runs)
     except Unmeasurable as error:  # a partial sweep may lack what a claim compares
         return Judged(why=f"the runs of {experiment} at the {scale} scale: {error}")
-    cells = tuple(_cell(name, values, claim) for name, values in found.items())
+    try:
+        cells = tuple(_cell(name, values, claim) for name, values in found.items())
+    except BadInput as error:
+        raise BadInput(f"claim {claim.id}, {experiment}.csv: {error}") from error
     if not cells:
         lacking = f"the runs of {experiment} at the {scale} scale do not have it"
         return Judged(why=f"needs {_asked(claim.measure)}; {lacking}")
@@ -239,7 +243,7 @@ def _judged_by_bench(claim: Claim, paper: Paper, results: Path) -> Judged:
     """Timings belong to no scale. A cell, named "device/...", is a median of many and taken as exact."""
     name, device = claim.measure["bench"], claim.measure["device"]
     path = results / "bench" / f"{name}.csv"
-    found = measure(claim, paper, pd.read_csv(path)) if path.exists() else {}
+    found = measure(claim, paper, read_csv(path)) if path.exists() else {}
     if not found:
         needs = "needs a GPU with sparse tensor cores" if device == "cuda" else "not measured yet"
         return Judged(why=f"{needs}; python -m lib.bench {name} --device {device}")

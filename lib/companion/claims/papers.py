@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-import yaml
-
 from lib import base
-from lib.base import BadInput, build
+from lib.base import BadInput, Count, build, refuse_twice
 from lib.companion.claims.written import Criterion, refuse_changed
+from lib.companion.settings import read_yaml
 from lib.companion.statistics import check_criterion
 
 KINDS = ("relation", "number", "arithmetic", "control")
@@ -64,6 +64,12 @@ class Claim:
             return
         if "function" not in self.measure:
             raise BadInput(f"claim {self.id}: measure needs a function, or not_run a reason")
+        for what in ("function", "run", "bench"):
+            name = self.measure.get(what, "skdfe")
+            if not isinstance(name, str) or (what != "function" and not re.fullmatch(r"\w+", name)):  # never a path
+                raise BadInput(f"claim {self.id}: {what} {name!r}: expected a plain name")
+        if {"run", "bench"} <= self.measure.keys():
+            raise BadInput(f"claim {self.id}: measured on a run or on a benchmark, not on both")
         if not ({"run", "bench"} & set(self.measure)) and (self.ceiling is not None or self.caps):
             raise BadInput(f"claim {self.id}: a ceiling or a cap is one of runs, yet it names none")
         if "bench" in self.measure and (self.kind == "number" or self.measure.get("device") not in ("cpu", "cuda")):
@@ -108,7 +114,7 @@ class Paper:
         name: of its folder, where its measures are.
     """
 
-    paper: int
+    paper: Count
     title: str
     authors: str
     year: int
@@ -132,12 +138,10 @@ def read(folder: Path = base.PAPERS, changed: bool = False) -> list[Paper]:
     """
     papers = []
     for path in sorted(folder.glob("*/claims.yaml")):
-        try:
-            content = yaml.safe_load(path.read_text())
-        except yaml.YAMLError as error:
-            raise BadInput(f"{path.parent.name}/claims.yaml is not YAML: {' '.join(str(error).split())}") from error
         name = path.parent.name
+        content = read_yaml(path, f"{name}/claims.yaml")
         papers.append(replace(build(Paper, _in_lists(content), f"{name}/claims.yaml"), name=name))
+    refuse_twice(paper=sorted(paper.paper for paper in papers))
     ids = [claim.id for paper in papers for claim in paper.claims]
     twice = sorted({name for name in ids if ids.count(name) > 1})
     if twice:
@@ -158,6 +162,7 @@ def grounds_first(paper: Paper) -> list[Claim]:
     known = {claim.id: claim for claim in paper.claims}
     for claim in paper.claims:
         for ground in claim.presupposes:
+            refuse_twice(**{f"claim {claim.id} presupposes": claim.presupposes})
             if ground not in known:
                 raise BadInput(f"claim {claim.id} presupposes {ground!r}, which is no claim of its paper")
     try:
@@ -169,7 +174,8 @@ def grounds_first(paper: Paper) -> list[Claim]:
 
 def _in_lists(content: object) -> object:
     """A single id that a claim presupposes, as a list of one; whatever else there is stays for `build` to judge."""
-    for claim in content.get("claims") or [] if isinstance(content, dict) else []:
+    claims = content.get("claims") if isinstance(content, dict) else []
+    for claim in claims if isinstance(claims, list) else []:
         if isinstance(claim, dict) and isinstance(claim.get("presupposes"), str):
             claim["presupposes"] = [claim["presupposes"]]
     return content

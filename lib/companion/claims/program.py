@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from lib import base
-from lib.base import BadInput
+from lib.base import BadInput, writable
 from lib.companion.claims import papers, readme, written
 from lib.companion.claims.judge import judge
 from lib.companion.claims.scorecard import scorecard
@@ -70,6 +70,7 @@ def write_criteria(because: str = "", folder: Path = base.PAPERS) -> None:
 
 def write_scale(scale: str, results: Path) -> None:
     """Judge one scale, write its verdicts and their cells, and print the counts."""
+    writable(results / scale)
     claims, cells = judge(papers.read(), scale, results)
     write_csv(claims, results / scale / "claims.csv")
     write_csv(cells, results / scale / "cells.csv")

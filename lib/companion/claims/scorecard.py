@@ -46,6 +46,8 @@ def scorecard(papers: list[Paper], results: Path = base.RESULTS) -> pd.DataFrame
     gone = [name for name in table.id if name not in known]
     if gone:
         raise BadInput(f"claim {gone[0]} has a verdict but stands in no paper any more; python -m lib.claims")
+    if lost := [name for name in known if name not in set(table.id)]:
+        raise BadInput(f"claim {lost[0]} has no row at any scale, though it stands in a paper; python -m lib.claims")
     claims = [known[name] for name in table.id]
     return table.assign(
         kind=[claim.kind for claim in claims],

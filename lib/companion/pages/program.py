@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import html
+import os
 import re
 import shutil
 import sys
@@ -18,6 +19,7 @@ from sphinx.cmd.build import build_main
 from lib import base
 from lib.base import BadInput
 from lib.companion.claims import readme
+from lib.companion.notebook import read_notebook
 from lib.companion.results import read_scorecard
 
 PARTS = {
@@ -58,9 +60,22 @@ def main(words: list[str] | None = None) -> None:
 def write(results: Path, out: Path) -> None:
     """Make the pages anew from results/notebooks/; when something is wrong with them the old ones stay.
 
+    They are built beside `out` and take its place by being renamed, so that it is whole whenever a process is killed.
+    Of what was in it before only this program's own files go; another's are carried over.
+
     Raises:
-        BadInput: a folder that holds anything but pages, no notebooks, pages with errors.
+        BadInput: a folder that holds anything but pages or cannot be replaced, another process that writes there, no
+            notebooks or damaged ones, pages with errors.
     """
+    if out.is_symlink() or (out.exists() and not out.is_dir()):
+        raise BadInput(f"{out} is a {'link' if out.is_symlink() else 'file'}: name a folder, which may be absent")
+    with base.locked(out, "lib.pages"):
+        _write(results, out)
+
+
+def _write(results: Path, out: Path) -> None:
+    """What `write` does once it has the folder for itself."""
+    _restore(out)
     if out.exists() and not (out / MARK).exists() and any(out.iterdir()):
         raise BadInput(f"{out} holds other things than pages, which would be deleted: name an empty folder")
     with tempfile.TemporaryDirectory() as folder:
@@ -80,10 +95,39 @@ def write(results: Path, out: Path) -> None:
         # -W: what Sphinx would only warn of (a dead link, a broken equation) is an error here
         if build_main(["-q", "-W", "--keep-going", "-d", str(source / "build" / "doctrees"), str(source), str(built)]):
             raise BadInput("the pages have errors, named above")
-        (built / MARK).touch()
-        if out.exists():
-            shutil.rmtree(out)
-        shutil.copytree(built, out)
+        new, old = _beside(out)
+        shutil.rmtree(new, ignore_errors=True)
+        shutil.copytree(built, new)
+    (new / MARK).write_text("\n".join(_files(new)))
+    if out.exists():
+        own = set((out / MARK).read_text().splitlines()) if (out / MARK).exists() else set()
+        for name in _files(out):
+            if name not in own and name != MARK and not (new / name).exists():
+                (new / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(out / name, new / name)
+        out.rename(old)
+    new.rename(out)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _beside(out: Path) -> tuple[Path, Path]:
+    """Where new pages wait until they are whole, and where the old ones go while the new ones take their place."""
+    return out.with_name(f".{out.name}.new{base.PART}"), out.with_name(f".{out.name}.old{base.PART}")
+
+
+def _restore(out: Path) -> None:
+    """Clear up after a process that was killed: between its two renamings the old pages are aside."""
+    new, old = _beside(out)
+    if not out.exists() and old.exists():
+        old.rename(out)
+    for left in (new, old):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def _files(folder: Path) -> list[str]:
+    """The files below a folder, by their relative names, sorted."""
+    found = (Path(place, name) for place, _, names in os.walk(folder) for name in names)
+    return sorted(path.relative_to(folder).as_posix() for path in found)
 
 
 def copy_notebooks(results: Path, source: Path, linked: Mapping[str, str]) -> list[str]:
@@ -94,7 +138,7 @@ def copy_notebooks(results: Path, source: Path, linked: Mapping[str, str]) -> li
     """
     paths = sorted((results / "notebooks").glob("*.ipynb"))
     for path in paths:
-        notebook = nbformat.read(path, as_version=4)
+        notebook = read_notebook(path)
         for output in (output for cell in notebook.cells for output in cell.get("outputs", [])):
             if table := output.get("data", {}).get("text/html"):
                 output.data["text/html"] = re.sub(r"<th>.*?</th>", lambda head: linked.get(head[0], head[0]), table)

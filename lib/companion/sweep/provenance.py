@@ -24,6 +24,8 @@ from lib.companion.results import read_csv, write_text
 from lib.companion.settings import read_yaml
 from lib.companion.sweep.grid import Grid, key
 
+MOST_SEEDS = 20  # of a sweep that one may go on from
+
 
 def beside(csv: Path) -> Path:
     """Name the provenance file of a run file."""
@@ -100,7 +102,10 @@ def resume(
             )
         finished, used = set(part["finished"]), set()
         for now, configuration in work.configurations.items():
-            forms = [key(form, part["source_hash"]) for form in (configuration, *earlier(configuration))]
+            known_forms = [
+                form for one in (configuration, *earlier(configuration)) for form in fewer_or_more_seeds(one)
+            ]
+            forms = [key(form, part["source_hash"]) for form in known_forms]
             if now in known or now in entries or not (then := finished.intersection(forms)):
                 continue
             if (identity := work.identity(configuration)) not in groups:
@@ -112,6 +117,14 @@ def resume(
             seconds = round(part["seconds"] * len(used) / len(part["finished"]))  # the file knows only their sum
             parts.append(part | {"seconds": seconds, "finished": sorted(used)})
     return entries, parts
+
+
+def fewer_or_more_seeds(configuration: dict) -> list[dict]:
+    """List a configuration as sweeps of other lengths would name it: how many seeds there are changes none of them."""
+    if not isinstance(configuration.get("seeds"), int):
+        return [configuration]
+    counts = dict.fromkeys((configuration["seeds"], *range(1, MOST_SEEDS + 1)))
+    return [configuration | {"seeds": count} for count in counts]
 
 
 def read_rows(csv: Path, work: Grid) -> pd.DataFrame:

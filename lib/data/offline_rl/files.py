@@ -15,8 +15,9 @@ import numpy as np
 from lib.base import BadInput
 from lib.data import sources
 from lib.data.offline_rl.bundle import Bundle
-from lib.data.offline_rl.names import environment
+from lib.data.offline_rl.names import Environment, environment
 
+DEFLATED = 1100  # no more bytes than so many come out of one: 1,032 by HDF5's usual compression
 KEYS = ("observations", "actions", "rewards", "terminals", "timeouts")
 
 
@@ -60,26 +61,41 @@ def read_hdf5(file: Path | BinaryIO, name: str) -> dict[str, np.ndarray]:
         raise BadInput(f"{name} is a folder; name a D4RL file in HDF5 format")
     try:
         with h5py.File(file, "r") as opened:
-            absent = [key for key in KEYS if not isinstance(opened.get(key), h5py.Dataset)]
-            if absent:
+            own = [key for key in KEYS if isinstance(opened.get(key, getlink=True), h5py.HardLink)]  # in no other file
+            sets = {key: opened[key] for key in own if isinstance(opened[key], h5py.Dataset)}
+            if absent := [key for key in KEYS if key not in sets]:
                 raise BadInput(f"{name} lacks {', '.join(absent)}; a file of D4RL's version 2 has {', '.join(KEYS)}")
-            arrays = {key: np.asarray(opened[key]) for key in KEYS}
+            for key, one in sets.items():
+                _refuse_empty_promises(name, key, one)
+            shapes = {key: one.shape for key, one in sets.items()}
+            axes = [len(shape) for shape in shapes.values()]
+            if axes != [2, 2, 1, 1, 1] or len({shape[0] for shape in shapes.values()}) > 1 or shapes["rewards"][0] < 2:
+                found = ", ".join(f"{key} {list(shape)}" for key, shape in shapes.items())
+                raise BadInput(f"{name} has {found}; expected [n, numbers] twice, then [n], with one n of 2 or more")
+            arrays = {key: np.asarray(one) for key, one in sets.items()}
     except FileNotFoundError as error:
         raise BadInput(f"{name} does not exist; name a D4RL file in HDF5 format") from error
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # RuntimeError: links that go in a circle
         raise BadInput(f"{name} is no whole HDF5 file ({' '.join(str(error).split())})") from error
-    shapes = {key: array.shape for key, array in arrays.items()}
-    axes = [len(shape) for shape in shapes.values()]
-    if axes != [2, 2, 1, 1, 1] or len({shape[0] for shape in shapes.values()}) > 1 or len(arrays["rewards"]) < 2:
-        found = ", ".join(f"{key} {list(shape)}" for key, shape in shapes.items())
-        raise BadInput(f"{name} has {found}; expected [n, numbers] twice, then [n], with one n of 2 or more")
-    if words := [key for key, array in arrays.items() if array.dtype.kind not in "biuf"]:
-        raise BadInput(f"{name}: {words[0]} is {arrays[words[0]].dtype}; expected numbers")
     for key in ("terminals", "timeouts"):  # or a NaN would count as true
         if (other := ~np.isin(arrays[key], (0, 1))).any():
             place = int(np.flatnonzero(other)[0])
             raise BadInput(f"{name}: {key} of transition {place} is {arrays[key][place]}; expected 0 or 1")
     return arrays
+
+
+def _refuse_empty_promises(name: str, key: str, one: h5py.Dataset) -> None:
+    """Refuse a data set of an HDF5 file before it is read, by what the file says of it.
+
+    Raises:
+        BadInput: no numbers, numbers that lie in another file, or more of them than the file can hold.
+    """
+    if one.shape is None or one.dtype.kind not in "biuf":
+        raise BadInput(f"{name}: {key} is {'empty' if one.shape is None else one.dtype}; expected numbers")
+    if one.external or one.is_virtual:
+        raise BadInput(f"{name}: {key} lies in another file; expected a file that holds all of its numbers")
+    if one.nbytes > DEFLATED * (held := one.id.get_storage_size()):
+        raise BadInput(f"{name}: {key} announces {list(one.shape)} numbers and holds {held:,} bytes")
 
 
 def transitions(arrays: Mapping[str, np.ndarray], env: str, source: str) -> Bundle:
@@ -103,7 +119,8 @@ def minari(name: str) -> Bundle:
     """Read data of Minari, such as "mujoco/hopper/expert-v0"; downloaded by that package, which is not part of the
     lock.
 
-    They are of Gymnasium's -v5 environments (see `names`), so their returns and D4RL's references do not quite belong
+    Nothing says which bytes they should be: they are used as they come, with every number and shape checked. They are
+    of Gymnasium's -v5 environments (see `names`), so their returns and D4RL's references do not quite belong
     together.
 
     Raises:
@@ -125,13 +142,16 @@ def from_episodes(episodes: Iterable[Any], env: str, source: str) -> Bundle:
     [t].
 
     The last observation of an episode is there, so its last transition stays, cut or not.
+
+    Raises:
+        BadInput: no episode, or one with other shapes, without numbers, or that ends anywhere but at its last step.
     """
-    found = list(episodes)
+    found = [_checked(episode, environment(env), f"{source}, episode {i}") for i, episode in enumerate(episodes)]
     if not found:
         raise BadInput(f"{source} holds no episode")
 
     def joined(part: str, kind: type, rows: slice = slice(None)) -> np.ndarray:
-        return np.concatenate([np.asarray(getattr(episode, part))[rows] for episode in found]).astype(kind)
+        return np.concatenate([episode[part][rows] for episode in found]).astype(kind)
 
     return Bundle(
         source=source,
@@ -143,3 +163,19 @@ def from_episodes(episodes: Iterable[Any], env: str, source: str) -> Bundle:
         terminals=joined("terminations", bool),
         timeouts=joined("truncations", bool),
     )
+
+
+def _checked(episode: Any, known: Environment, name: str) -> dict[str, np.ndarray]:
+    """The arrays of one episode by their names."""
+    parts = ("observations", "actions", "rewards", "terminations", "truncations")
+    arrays = {part: np.asarray(getattr(episode, part, None)) for part in parts}
+    steps = arrays["rewards"].size
+    shapes = [(steps + 1, known.observations), (steps, known.actions), (steps,), (steps,), (steps,)]
+    for (part, array), shape in zip(arrays.items(), shapes, strict=True):
+        if array.dtype.kind not in "biuf" or array.shape != shape:
+            found = f"{list(array.shape)} of {array.dtype}"
+            raise BadInput(f"{name}: {part} is {found}; {known.name} and {steps} rewards need numbers {list(shape)}")
+    ends = np.stack([arrays["terminations"], arrays["truncations"]])
+    if not np.isin(ends, (0, 1)).all() or ends[:, :-1].any() or (steps and not ends[:, -1].any()):
+        raise BadInput(f"{name}: terminations and truncations must be 0 or 1, 1 at its last step and nowhere else")
+    return arrays

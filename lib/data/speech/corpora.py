@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import json
 import wave
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
 import soundfile
 
-from lib.base import BadInput
+from lib.base import BadInput, Count, Range, build
 from lib.data.speech.filterbank import RATE
-from lib.data.speech.utterances import Trials, all_trials, read_trials
+from lib.data.speech.utterances import Trials, all_trials, read_trials, refuse_outside
 
 SHORTEST = RATE // 2  # samples: half a second
 LISTS = {"vox1_o": "veri_test2.txt", "vox1_e": "list_test_all2.txt", "vox1_h": "list_test_hard2.txt"}
@@ -67,7 +69,7 @@ def wav_clip(path: Path, speaker: str, sex: str = "") -> Clip:
             samples = file.getnframes()
     except FileNotFoundError as error:
         raise BadInput(f"{path} does not exist") from error
-    except (wave.Error, EOFError) as error:
+    except (wave.Error, EOFError, OSError) as error:
         raise BadInput(f"{path} is no whole .wav file ({error or 'it ends too early'}): fetch it again") from error
     if found != (RATE, 1, 16):
         raise BadInput(f"{path} has {found[0]} Hz, {found[1]} channels, {found[2]} bits; expected {RATE} Hz, 1, 16")
@@ -101,6 +103,8 @@ def speechocean762_official(root: Path) -> Corpus:
                 raise BadInput(f"{root / part / 'utt2spk'} names no speaker of utterance {utterance} in wav.scp")
             if speakers[utterance] not in sexes:
                 raise BadInput(f"{root / part / 'spk2gender'} says nothing of the speaker {speakers[utterance]}")
+        for utterance, file in files.items():
+            refuse_outside(file, f"{root / part / 'wav.scp'}, {utterance}")
         order = sorted(files, key=lambda utterance: (speakers[utterance], utterance))
         parts[part] = [wav_clip(root / files[one], speakers[one], sexes[speakers[one]]) for one in order]
     return _one_session(**parts)
@@ -108,6 +112,12 @@ def speechocean762_official(root: Path) -> Corpus:
 
 def _one_session(train: list[Clip], test: list[Clip]) -> Corpus:
     """Pair all test clips: speechocean762 has one recording session a speaker, so every pair counts."""
+    names = Counter(clip.name for clip in (*train, *test))
+    if twice := [name for name, count in names.items() if count > 1]:
+        raise BadInput(f"{twice[0]} stands there twice: each utterance belongs to one part, once")
+    for part, clips in {"train": train, "test": test}.items():
+        if len({clip.speaker for clip in clips}) < 2:
+            raise BadInput(f"the part {part} has {len(clips)} utterances of one speaker or none; it needs two speakers")
     speakers, sexes = np.array([clip.speaker for clip in test]), np.array([clip.sex for clip in test])
     lists = {"one_session": all_trials(speakers), "same_sex": all_trials(speakers, groups=sexes)}
     return Corpus(train, test, lists)
@@ -117,26 +127,87 @@ def _table(path: Path) -> dict[str, str]:
     """Read a file of Kaldi's: key, blank, value in each line."""
     if not path.is_file():
         raise BadInput(f"{path} does not exist; it belongs to the corpus")
-    lines = [line.split(maxsplit=1) for line in path.read_text().splitlines() if line.strip()]
+    try:
+        lines = [line.split(maxsplit=1) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path} is not UTF-8: fetch it again") from error
     if odd := [number for number, words in enumerate(lines, 1) if len(words) != 2]:
         raise BadInput(f"{path}, line {odd[0]}: expected a key and a value")
+    if twice := [key for key, count in Counter(key for key, _ in lines).items() if count > 1]:
+        raise BadInput(f"{path} has {twice[0]} twice")
     return {key: value.strip() for key, value in lines}
 
 
 def speechocean762_packed(root: Path) -> Corpus:
     """Read it with one Opus file a speaker; index.json says where each clip begins, and its length, in samples."""
-    index = json.loads((root / "index.json").read_text())
-    if index["sample_rate"] != RATE:
-        raise BadInput(f"{root / 'index.json'}: sample_rate is {index['sample_rate']}; expected {RATE}")
+    index, where = _index(root / "index.json"), str(root / "index.json")
+    if index.get("sample_rate") != RATE:
+        raise BadInput(f"{where}: sample_rate is {index.get('sample_rate')}; expected {RATE}")
+    if not isinstance(index.get("speakers"), dict):
+        raise BadInput(f"{where}: expected speakers by name")
     parts: dict[str, list[Clip]] = {part: [] for part in PARTS}
-    for speaker, entry in sorted(index["speakers"].items()):
-        path = root / entry["file"]
-        for clip in sorted(entry["clips"], key=lambda clip: clip["id"]):
-            name, start, count = f"{path}, clip {clip['id']}", clip["start"], clip["n"]
-            _long_enough(name, count)
-            read = _slice(path, entry["n_samples"], start, count)
-            parts[entry["split"]].append(Clip(name, speaker, count, read, entry["gender"]))
+    files: set[str] = set()
+    for speaker, content in sorted(index["speakers"].items()):
+        entry = build(PackedSpeaker, _known(content, PackedSpeaker), f"{where}, speaker {speaker}")
+        refuse_outside(entry.file, f"{where}, speaker {speaker}")
+        if entry.split not in PARTS or entry.file in files:
+            raise BadInput(
+                f"{where}, speaker {speaker}: expected a part, train or test, and a file of the speaker's own"
+            )
+        files.add(entry.file)
+        path, end = root / entry.file, 0
+        for clip in sorted(entry.clips, key=lambda clip: clip.start):
+            name = f"{path}, clip {clip.id}"
+            _long_enough(name, clip.n)
+            if not end <= clip.start <= entry.n_samples - clip.n:
+                raise BadInput(f"{name}: samples {clip.start} to {clip.start + clip.n} overlap another's or go too far")
+            end = clip.start + clip.n
+        for clip in sorted(entry.clips, key=lambda clip: clip.id):
+            read = _slice(path, entry.n_samples, clip.start, clip.n)
+            parts[entry.split].append(Clip(f"{path}, clip {clip.id}", speaker, clip.n, read, entry.gender))
     return _one_session(**parts)
+
+
+@dataclass(frozen=True)
+class PackedClip:
+    """Where a clip lies in its speaker's file, in samples."""
+
+    id: str
+    start: Annotated[int, Range(0)]
+    n: Count
+
+
+@dataclass(frozen=True)
+class PackedSpeaker:
+    """What index.json says of a speaker, as far as it is used here."""
+
+    file: str
+    split: str
+    gender: str
+    n_samples: Count
+    clips: tuple[PackedClip, ...]
+
+
+def _index(path: Path) -> dict:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are such
+        raise BadInput(f"{path} is no JSON ({error!s:.80}): unpack it again") from error
+    if not isinstance(content, dict):
+        raise BadInput(f"{path}: expected speakers by name, found a {type(content).__name__}")
+    return content
+
+
+def _known(content: Any, kind: type) -> Any:
+    """What a dataclass takes of a mapping: the file says more than is used here, such as the text that is read."""
+    if not isinstance(content, dict):
+        return content
+    known = {name: value for name, value in content.items() if name in kind.__dataclass_fields__}
+    if isinstance(known.get("clips"), list):
+        known["clips"] = [_known(clip, PackedClip) for clip in known["clips"]]
+    return known
 
 
 def _slice(path: Path, total: int, start: int, count: int) -> Callable[[], np.ndarray]:

@@ -6,6 +6,7 @@ downloaded here.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from lib.data.speech.corpora import LISTS, PARTS, Clip, Corpus, speechocean762_o
 from lib.data.speech.filterbank import BANDS, frames, log_mel
 from lib.data.speech.utterances import Speech, Trials, Utterances
 
+LARGE = 2**32  # bytes
 ARRAYS = ("features", "starts", "speakers", "means")
 FORMS: dict[str, dict[str, tuple[str, Callable[[Path], Corpus]]]] = {
     "speechocean762": {
@@ -31,10 +33,11 @@ TRIALS = {"speechocean762": ("one_session", "same_sex"), "voxceleb": tuple(LISTS
 def load(name: str, places: sources.Places = sources.PROJECT) -> Speech:
     """Load a corpus with its features memory-mapped."""
     files, _ = prepare(name, places)
+    _compare(files)
     arrays = {array: sources.open_array(path) for array, path in files.items()}
     train, test = (Utterances(**{array: arrays[f"{part}_{array}"] for array in ARRAYS}) for part in PARTS)
     trials = {key: Trials(arrays[f"{key}_pairs"], arrays[f"{key}_same"]) for key in TRIALS[name]}
-    return Speech(name, train, test, int(train.speakers.max()) + 1, trials)
+    return Speech(name, train, test, int(train.speakers.max(initial=-1)) + 1, trials)
 
 
 def prepare(name: str, places: sources.Places = sources.PROJECT) -> tuple[dict[str, Path], str]:
@@ -61,7 +64,38 @@ def prepare(name: str, places: sources.Places = sources.PROJECT) -> tuple[dict[s
         of_part = {array: files[f"{part}_{array}"] for array in ARRAYS}
         if not all(path.exists() for path in of_part.values()):
             store(getattr(corpus, part), of_part)
+    _sums(files).unlink(missing_ok=True)  # they are other files now
     return files, f"{sources.VARIABLE} ({form})"
+
+
+def _sums(files: dict[str, Path]) -> Path:
+    """Where the checksums of a corpus's arrays are kept, beside them."""
+    return next(iter(files.values())).with_name("sums.json")
+
+
+def _compare(files: dict[str, Path]) -> None:
+    """Compare each array with its checksum, which of one beyond LARGE is its size: hashing VoxCeleb takes minutes.
+
+    Without checksums, those of the arrays as they are now are kept.
+
+    Raises:
+        BadInput: an array that is not as it was.
+    """
+    path = _sums(files)
+    sizes = {array: file.stat().st_size for array, file in files.items()}
+    digests = {
+        array: sources.file_digest(file, "sha256") if sizes[array] <= LARGE else f"{sizes[array]} bytes"
+        for array, file in files.items()
+    }
+    if not path.exists():
+        with atomic(path) as file:
+            file.write(json.dumps(digests, indent=1).encode())
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        known = None
+    if altered := [array for array in digests if known is None or known.get(array) != digests[array]]:
+        raise BadInput(f"{files[altered[0]]} is not as it was computed: move {path.parent} away, it is made anew")
 
 
 def _form(name: str, places: sources.Places) -> tuple[str, Path | None]:
@@ -96,6 +130,8 @@ def store(clips: Sequence[Clip], files: dict[str, Path]) -> None:
         np.lib.format.write_array_header_1_0(file, header)
         for row, clip in enumerate(clips):
             features = log_mel(clip.read())
+            if not np.isfinite(features).all():
+                raise BadInput(f"{clip.name} holds samples that are not finite: fetch it again")
             means[row] = features.mean(0)
             file.write((features - means[row]).astype("<f4").tobytes())
     _save(files["starts"], starts)

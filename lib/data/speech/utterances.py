@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 
@@ -33,6 +34,23 @@ class Utterances:
     speakers: np.ndarray
     means: np.ndarray
     sessions: np.ndarray | None = None
+
+    def __post_init__(self):
+        count, rows = len(self.speakers), len(self.features)
+        shapes = {"features": (rows, BANDS), "starts": (count + 1,), "speakers": (count,), "means": (count, BANDS)}
+        shapes |= {} if self.sessions is None else {"sessions": (count,)}
+        for name, shape in shapes.items():
+            array, kinds = getattr(self, name), "f" if name in ("features", "means") else "iu"
+            if array.shape != shape or array.dtype.kind not in kinds:
+                found = f"{list(array.shape)} of {array.dtype}"
+                raise BadInput(f"utterances of {count} labels and {rows} frames have {name} {found}, not {list(shape)}")
+        lengths = np.diff(self.starts)
+        if self.starts[0] != 0 or self.starts[-1] != rows or (lengths < 1).any():
+            raise BadInput(f"utterances must follow one another from frame 0 to {rows}, each with one frame or more")
+        if count and self.speakers.min() < 0:
+            raise BadInput(f"utterances have the speaker {self.speakers.min()}: speakers are counted from 0")
+        if not np.isfinite(self.means).all():
+            raise BadInput(f"the features of utterance {np.isfinite(self.means).all(1).argmin()} are not finite")
 
     @classmethod
     def of(
@@ -93,6 +111,15 @@ class Trials:
     pairs: np.ndarray
     same: np.ndarray
 
+    def __post_init__(self):
+        right = self.pairs.shape == (len(self.same), 2) and self.pairs.dtype.kind in "iu" and self.same.dtype == bool
+        if not right or self.same.shape != (len(self.same),):
+            found = f"{list(self.pairs.shape)} of {self.pairs.dtype}, {list(self.same.shape)} of {self.same.dtype}"
+            raise BadInput(f"trials must be pairs [n, 2] of whole numbers and answers bool [n], these are {found}")
+        if not self.same.any() or self.same.all():
+            kinds = f"{int(self.same.sum())} trials of one speaker, {int((~self.same).sum())} of two"
+            raise BadInput(f"{kinds}: error rates need both; are there two test speakers, each heard twice or more?")
+
 
 @dataclass(frozen=True, eq=False)
 class Speech:
@@ -108,6 +135,18 @@ class Speech:
     test: Utterances
     speakers: int
     trials: Mapping[str, Trials]
+
+    def __post_init__(self):
+        if sorted(set(self.train.speakers.tolist())) != list(range(self.speakers)) or self.speakers < 2:
+            raise BadInput(f"{self.name}: the training speakers are not 0 to {self.speakers - 1}, two at least")
+        if not len(self.test) or not self.trials:
+            raise BadInput(f"{self.name} has no utterance to test on, or no list of trials")
+        for key, one in self.trials.items():
+            first, second = one.pairs.T
+            if one.pairs.min() < 0 or one.pairs.max() >= len(self.test) or (first == second).any():
+                raise BadInput(f"{self.name}: {key} pairs utterances that are not there, or one with itself")
+            if ((self.test.speakers[first] == self.test.speakers[second]) != one.same).any():
+                raise BadInput(f"{self.name}: {key} and the labels of the test utterances disagree on who is who")
 
 
 def all_trials(
@@ -157,10 +196,14 @@ def read_trials(path: Path) -> list[tuple[bool, str, str]]:
     """Read an official list of trials, plain or gzipped, a line each: 1 or 0 (the same speaker?), file, file.
 
     Raises:
-        BadInput: a line of another form, or one whose files' speakers (the first folder) are not what it says.
+        BadInput: no such list, a line of another form, one whose files' speakers (the first folder) are not what it
+            says, or one that names a path outside of the corpus.
     """
-    content = path.read_bytes()
-    text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
+    try:
+        content = path.read_bytes()
+        text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} cannot be read as a list of trials ({error}): fetch it again") from error
     trials = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
@@ -169,5 +212,17 @@ def read_trials(path: Path) -> list[tuple[bool, str, str]]:
         same, left, right = words[0] == "1", *words[1:]
         if same != (left.split("/")[0] == right.split("/")[0]):
             raise BadInput(f"{path}, line {number}: {words[0]} says {'one speaker' if same else 'two'}, found {line!r}")
+        for file in words[1:]:
+            refuse_outside(file, f"{path}, line {number}")
         trials.append((same, left, right))
     return trials
+
+
+def refuse_outside(name: str, where: str) -> None:
+    """Refuse the name of a file that does not lie below the folder which a list names its files from.
+
+    Raises:
+        BadInput: a name that begins at the root or goes up.
+    """
+    if not isinstance(name, str) or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+        raise BadInput(f"{where}: {name!r} does not lie below the corpus's folder")

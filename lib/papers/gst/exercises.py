@@ -1,4 +1,4 @@
-"""Exercises of paper 5: notebooks 50 to 53."""
+"""Exercises of paper 5: notebooks 50 to 53, and those of `exercises_beyond`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 from lib import pruners
 from lib.companion.exercises.checkers import Checker, checking, function, number
 from lib.kernels.block_circulant import circulant, expand
+from lib.papers.gst.exercises_beyond import BEYOND
 from lib.papers.gst.experiments.compression import ratio
 
 
@@ -385,6 +386,7 @@ EXERCISES: dict[str, Checker] = {
         second="1 - 0.5 / 0.8 = 0.375; its cube root is 0.721.",
         learned="The ramp passes the shift in its second quarter, so released blocks save for a short time only.",
     ),
+    **BEYOND,
 }
 
 check = checking(EXERCISES)

@@ -185,6 +185,7 @@ def train(
     """
     if steps < 1 or seed < 0 or np.isnan(enough):
         raise BadInput(f"steps={steps}, seed={seed}, enough={enough}: expected at least 1, at least 0, and a return")
+    base.writable(folder)
     with base.locked(folder, f"the training of {env}, seed {seed},"):
         _train(env, steps, seed, settings, folder, every, enough)
 

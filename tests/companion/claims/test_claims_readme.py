@@ -7,8 +7,7 @@ import pytest
 
 from lib.base import BadInput
 from lib.companion.claims import readme
-from lib.companion.claims.judge import COLUMNS
-from lib.companion.results import write_csv
+from lib.companion.results import CLAIMS, write_csv
 
 ROW = {
     "id": "c",
@@ -163,4 +162,4 @@ def test_a_readme_or_verdicts_that_are_not_there_are_refused(place: tuple[Path, 
 
 
 def test_every_column_the_tables_use_is_one_that_claims_writes():
-    assert set(ROW) == {*COLUMNS, "scale", "kind", "criterion", "note"}
+    assert set(ROW) == {*CLAIMS, "scale", "kind", "criterion", "note"}

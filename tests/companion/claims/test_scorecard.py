@@ -6,14 +6,13 @@ import pandas as pd
 import pytest
 
 from lib.base import BadInput
-from lib.companion.claims.judge import COLUMNS
 from lib.companion.claims.scorecard import largest
-from lib.companion.results import write_csv
+from lib.companion.results import CLAIMS, write_csv
 
 
 def scored(folder: Path, scale: str, **verdicts: str) -> None:
     rows = [
-        dict.fromkeys(COLUMNS, "") | {"id": name, "paper": 9 - i, "verdict": v}
+        dict.fromkeys(CLAIMS, "") | {"id": name, "paper": 9 - i, "verdict": v}
         for i, (name, v) in enumerate(verdicts.items())
     ]
     write_csv(pd.DataFrame(rows), folder / scale / "claims.csv")
@@ -48,7 +47,7 @@ def test_a_claim_that_no_scale_ran_shows_what_the_largest_scale_with_runs_lacks(
     }
     for scale, whys in reasons.items():
         rows = [
-            dict.fromkeys(COLUMNS, "") | {"id": name, "paper": 1, "verdict": "not run", "why": why}
+            dict.fromkeys(CLAIMS, "") | {"id": name, "paper": 1, "verdict": "not run", "why": why}
             for name, why in whys.items()
         ]
         write_csv(pd.DataFrame(rows), tmp_path / scale / "claims.csv")
@@ -57,7 +56,7 @@ def test_a_claim_that_no_scale_ran_shows_what_the_largest_scale_with_runs_lacks(
 
 def test_a_verdict_on_one_seed_never_replaces_one_on_several(tmp_path: Path):
     for scale, seeds, verdict in (("quick", 5, "reproduced"), ("real", 1, "undecided")):
-        row = dict.fromkeys(COLUMNS, "") | {"id": "a", "paper": 1, "seeds": seeds, "verdict": verdict}
+        row = dict.fromkeys(CLAIMS, "") | {"id": "a", "paper": 1, "seeds": seeds, "verdict": verdict}
         row |= {
             "measured": seeds / 4,
             "why": f"{seeds / 4} alone",
@@ -78,7 +77,7 @@ def test_a_verdict_on_one_seed_never_replaces_one_on_several(tmp_path: Path):
 
 def test_of_two_verdicts_on_one_seed_the_larger_scale_counts(tmp_path: Path):
     for scale, verdict in (("quick", "reproduced"), ("real", "undecided")):
-        row = dict.fromkeys(COLUMNS, "") | {"id": "a", "paper": 1, "seeds": 1, "verdict": verdict}
+        row = dict.fromkeys(CLAIMS, "") | {"id": "a", "paper": 1, "seeds": 1, "verdict": verdict}
         write_csv(pd.DataFrame([row]), tmp_path / scale / "claims.csv")
     assert largest(tmp_path).iloc[0].verdict == "undecided"
 
@@ -90,7 +89,7 @@ def test_without_verdicts_at_any_scale_there_is_a_line_that_says_how_to_get_them
 
 def test_the_papers_own_data_go_before_a_stand_in_at_any_scale_with_any_number_of_seeds(tmp_path: Path):
     def put(scale: str, data: str, seeds: int, verdict: str) -> None:
-        row = dict.fromkeys(COLUMNS, "") | {"id": "a", "paper": 1, "seeds": seeds, "verdict": verdict}
+        row = dict.fromkeys(CLAIMS, "") | {"id": "a", "paper": 1, "seeds": seeds, "verdict": verdict}
         row |= {"why": f"{verdict} by {seeds}", "data": data}
         write_csv(pd.DataFrame([row]), tmp_path / scale / "claims.csv")
 

@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import distributed
@@ -108,6 +109,11 @@ class Client:
     def wait_for_workers(self, count: int, timeout: float) -> None:
         raise TimeoutError
 
+    status = "running"
+
+    def nthreads(self) -> dict[str, int]:
+        return {}
+
 
 @pytest.mark.parametrize(
     ("address", "line"),
@@ -131,6 +137,36 @@ def test_lost_workers_and_a_lost_scheduler_are_said_in_one_line(monkeypatch: pyt
     monkeypatch.setattr(sweep.joblib, "parallel_config", lambda *words, **more: contextlib.nullcontext())
     with pytest.raises(BadInput, match=r"^a worker or the scheduler was killed"), sweep.backend("tcp://127.0.0.1:2", 1):
         raise lost
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client whose scheduler answers and has lost all of its workers; it is looked at all the time."""
+    monkeypatch.setattr(distributed, "Client", Client)
+    monkeypatch.setattr(Client, "wait_for_workers", lambda client, count, timeout: None)
+    monkeypatch.setattr(sweep.joblib, "parallel_config", lambda *words, **more: contextlib.nullcontext())
+    monkeypatch.setattr(sweep, "WATCH_SECONDS", 0.01)
+
+
+def test_a_sweep_without_workers_says_once_that_it_waits(cluster, capsys: pytest.CaptureFixture):
+    with sweep.backend("tcp://127.0.0.1:2", 1):
+        time.sleep(0.3)
+    said = capsys.readouterr().err.strip()
+    command = "dask worker tcp://127.0.0.1:2 --nthreads 1"
+    said_once = f"the scheduler at tcp://127.0.0.1:2 has no workers; `{command}` starts one, the sweep waits for it"
+    assert said == f"lib.sweep: {said_once}"
+
+
+def test_a_sweep_ends_where_its_scheduler_is_gone(cluster, monkeypatch: pytest.MonkeyPatch):
+    """Joblib would wait for ever for what a closed client has asked for."""
+
+    def waiting() -> None:
+        monkeypatch.setattr(Client, "status", "closed")
+        for _ in range(1000):
+            time.sleep(0.01)
+
+    with pytest.raises(BadInput, match=r"^a worker or the scheduler was killed"), sweep.backend("tcp://127.0.0.1:2", 1):
+        waiting()
 
 
 def test_a_worker_says_what_it_computed_on(toy, tmp_path, monkeypatch: pytest.MonkeyPatch):

@@ -233,3 +233,13 @@ def test_a_file_in_the_place_of_checkpoints_is_set_aside(toys):
     toys.toy.before = lambda name, step: None
     assert toys() == 0
     assert toys.csv().read_text() == toys.TABLE
+
+
+def test_how_many_seeds_a_sweep_has_changes_none_of_them():
+    """What two seeds were run of serves a sweep of five; another setting is another configuration."""
+    one = {"env": "hopper", "seed": 1, "seeds": 5}
+    forms = [key(form, "hash") for form in provenance.fewer_or_more_seeds(one)]
+    assert forms[0] == key(one, "hash")
+    assert key(one | {"seeds": 2}, "hash") in forms
+    assert key(one | {"seeds": 2, "seed": 0}, "hash") not in forms
+    assert provenance.fewer_or_more_seeds({"env": "hopper"}) == [{"env": "hopper"}]

@@ -52,6 +52,20 @@ def test_each_run_of_a_seed_has_a_row_an_evaluation(algorithm: str):
     assert rows.groupby(["pruner", "sparsity"])["return"].nunique().min() == 2  # it learns between evaluations
 
 
+def test_each_seed_is_evaluated_in_episodes_of_its_own(monkeypatch: pytest.MonkeyPatch):
+    """Agents of one seed meet the same starts, those of two seeds others: luck is not paid to all of them at once."""
+    asked, returns = [], experiment.mean_returns
+
+    def watched(act, env, seeds, episodes):
+        asked.append(list(seeds))
+        return returns(act, env, seeds, episodes)
+
+    monkeypatch.setattr(experiment, "mean_returns", watched)
+    for configuration in experiment.configurations(experiment.Settings((task(),), **NARROW)):
+        experiment.run(configuration, Context())
+    assert asked == [[0] * 4] * 2 + [[1] * 4] * 2
+
+
 def test_a_run_is_the_same_whatever_else_is_pruned_beside_it():
     both = experiment.Settings((task(seeds=1),), **NARROW)
     alone = experiment.Settings((task(seeds=1, pruned=(experiment.Pruned("snip", (0.9,)),)),), **NARROW)
@@ -185,6 +199,21 @@ def test_layers_are_counted_of_the_papers_networks():
     # the smallest weights go: a layer of many inputs starts with smaller ones than the first
     wide = found[(found.pruner == "magnitude") & (found.layer == 1)].kept
     assert (wide > 40).all()
+
+
+def test_layers_see_observations_normalised_or_as_they_are_as_their_variant_says(monkeypatch: pytest.MonkeyPatch):
+    seen, scale = {}, layers.normalised
+    settings = layers.Settings(("hopper",), ("magnitude",), (0.95,), seeds=1)
+    for configuration in layers.configurations(settings):
+
+        def look(data, of, variant=configuration["variant"]):
+            seen[variant] = scale(data, of)[0].observations.std(0)
+            return scale(data, of)
+
+        monkeypatch.setattr(layers, "normalised", look)
+        layers.run(configuration, Context())
+    assert seen["normalised"].tolist() == pytest.approx([1] * 11, abs=0.05)
+    assert seen["raw"].max() > 1.5 * seen["raw"].min()
 
 
 def test_each_run_of_a_stack_has_its_own_sparsity_and_its_own_masks():

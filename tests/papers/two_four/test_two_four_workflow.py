@@ -76,3 +76,12 @@ def test_every_control_prunes_half_of_the_layers_of_retrained(begun):
 def test_random_masks_differ_between_seeds(begun):
     one, other = (begun(seed)["random"][1] for seed in (0, 1))
     assert not any(alike(one, other))
+
+
+def test_the_rival_that_is_trained_as_long_is_dense_and_begins_where_pruning_does(begun):
+    weights, masks = begun(0)["dense_twice"]
+    assert not masks
+    pruned, kept = begun(0)["retrained"]
+    for name, mask in kept.items():
+        assert torch.equal(weights[name] * mask, pruned[name])
+        assert (weights[name] != 0).all()

@@ -10,9 +10,9 @@ Breakout with A2C is the paper's own; Google Research Football, its other enviro
 game of Atari's stands in for it, and the quick scale has a game of the project's own. First and last layer are not
 compressed; the last layer are both heads.
 
-`return` is the mean score of the latest games of the training, which is also what pruning goes by and what reference 33
-draws. `compression_ratio` is equation 3 averaged over the updates so far; beside it equation 2 (`ideal_ratio`), and
-equation 3 with a bitmap on coefficients (`coefficient_ratio`). `share` is P_comp / P_total.
+`return` is the mean score of the latest games of the training, which is what reference 33 draws, and, at each chance to
+prune, the reward. `compression_ratio` is equation 3 averaged over the updates so far; beside it equation 2
+(`ideal_ratio`), and equation 3 with a bitmap on coefficients (`coefficient_ratio`). `share` is P_comp / P_total.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def begun(configuration: dict) -> tuple[actor_critic.Trainer, GroupSparseTrainin
         found[0],
         [schedule],
         [trainer.optimizer],
-        reward=lambda step: [trainer.earned(configuration["window"])],
+        reward=lambda step: None if step % pruning.every else [trainer.earned(configuration["window"])],
     )
     return trainer, trainer.callback
 

@@ -139,6 +139,8 @@ class Backend:
     @classmethod
     def fit(cls, embeddings: np.ndarray, speakers: np.ndarray) -> Backend:
         """Fit it to training embeddings [n, size] and who spoke them [n]."""
+        if not np.isfinite(embeddings).all() or len(np.unique(speakers)) < 2:
+            raise BadInput("a back end needs finite embeddings of two speakers or more")
         mean = embeddings.mean(0)
         basis = lda_directions(embeddings - mean, speakers, min(embeddings.shape[1], len(np.unique(speakers)) // 2))
         scaled = _length_normalised((embeddings - mean) @ basis)
@@ -168,5 +170,8 @@ def lda_directions(vectors: np.ndarray, speakers: np.ndarray, count: int) -> np.
     _, index = np.unique(speakers, return_inverse=True)
     within, _ = ledoit_wolf(vectors - data.means[index], assume_centered=True)
     between = (data.means.T * data.counts) @ data.means / len(vectors)
-    _, basis = eigh(between, within)
+    try:
+        _, basis = eigh(between, within)
+    except np.linalg.LinAlgError as error:
+        raise BadInput("the embeddings of each speaker are all the same: nothing tells how much they differ") from error
     return basis[:, ::-1][:, :count]

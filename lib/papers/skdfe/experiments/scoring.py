@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from lib.base import BadInput
+from lib.base import BadInput, refuse_uncounted
 from lib.data.speech.utterances import Speech, Trials, Utterances
 from lib.papers.skdfe.experiments.plda import Backend
 
@@ -54,6 +54,12 @@ def det_curve(scores: np.ndarray, same: np.ndarray, weights: np.ndarray | None =
     Raises:
         BadInput: scores that are not finite, or no trial of one kind.
     """
+    if scores.ndim != 1 or same.shape != scores.shape or same.dtype != bool:
+        raise BadInput(
+            f"{list(scores.shape)} scores need as many answers, bool; these are {same.dtype} {list(same.shape)}"
+        )
+    if weights is not None and (weights.shape != scores.shape or not (weights >= 0).all()):
+        raise BadInput("trials count never or more often: expected a weight of 0 or more for each score")
     if not np.isfinite(scores).all():
         raise BadInput(f"{(~np.isfinite(scores)).sum()} of {len(scores)} scores are not finite")
     weights = np.ones(len(scores)) if weights is None else weights
@@ -86,6 +92,8 @@ def min_dcf(
     Args:
         prior: probability that one speaker spoke both.
     """
+    if not 0 < prior < 1:
+        raise BadInput(f"prior={prior} must lie in (0, 1)")
     cost = cost_miss * prior * miss + cost_alarm * (1 - prior) * false_alarm
     return float(cost.min() / min(cost_miss * prior, cost_alarm * (1 - prior)))
 
@@ -113,6 +121,7 @@ def bootstrap_det_curves(
     scores: np.ndarray, trials: Trials, speakers: np.ndarray, draws: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the `det_curve` of the speakers as they are, then of each of so many draws of them."""
+    refuse_uncounted(0, draws=draws)
     order = np.argsort(scores, kind="stable")
     scores, ordered = scores[order], Trials(trials.pairs[order], trials.same[order])
     for draw in range(draws + 1):

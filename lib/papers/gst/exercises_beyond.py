@@ -1,0 +1,116 @@
+"""Exercises of paper 5 beyond MuJoCo: notebooks 54 and 55."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from lib.companion.exercises.checkers import Checker, function, number
+from lib.models.actor_critic import Sizes
+from lib.training import actor_critic
+
+
+def _returns(rewards: list[float], ended: list[float], last: float, discount: float) -> list[float]:
+    settings = actor_critic.Settings(discount=discount, trace=1.0, network=Sizes())
+    values = torch.zeros(len(rewards) + 1, 1, dtype=torch.float64)
+    values[-1] = last
+    columns = (torch.tensor(column, dtype=torch.float64)[:, None] for column in (rewards, ended))
+    return actor_critic.returns(*columns, values, settings)[:, 0].tolist()
+
+
+def _returns_across(rewards: list[float], ended: list[float], last: float, discount: float) -> list[float]:
+    """Goes on after an episode's end: a typical mistake."""
+    return _returns(rewards, [0.0] * len(rewards), last, discount)
+
+
+def _returns_alone(rewards: list[float], ended: list[float], last: float, discount: float) -> list[float]:
+    """Forgets what is expected after the last step: a typical mistake."""
+    return _returns(rewards, ended, 0.0, discount)
+
+
+def _returns_undiscounted(rewards: list[float], ended: list[float], last: float, discount: float) -> list[float]:
+    """Does not discount: a typical mistake."""
+    return _returns(rewards, ended, last, 1.0)
+
+
+def _numbers(out: int, inputs: int, kernel: int, block: int, sparsity: float) -> int:
+    return round(out * inputs * kernel**2 / block * (1 - sparsity))
+
+
+BEYOND: dict[str, Checker] = {
+    "54.1": number(
+        2.5,
+        "The first reward counts fully, the third a quarter, and the expected return of what follows an eighth.",
+        wrong={
+            3.5: "three steps lie between the first reward and what follows: its weight is 0.5^3.",
+            1.5: "what is expected after the last step belongs to the return, too.",
+            11.0: "every step discounts by a half.",
+        },
+        second="1 + 0.5 x 0 + 0.25 x 2 + 0.125 x 8.",
+        learned="Who plays five steps at a time learns of later points only through the value that is expected.",
+    ),
+    "54.2": number(
+        100 * 2 * (0.719 / 0.99 + 1 / 16 - 0.5),
+        "Solve equation 3 for S: divide by the share, add the bitmap, subtract what blocks of 2 save, times 2.",
+        tolerance=0.3,
+        wrong={
+            45.3: "the bitmap costs a sixteenth, which has to be saved first.",
+            28.9: "that is S / 2: in blocks of two a removed coefficient saves half of its share.",
+            78.9: "that is what single weights would need; half of it is saved by the blocks.",
+        },
+        second="0.719 / 0.99 = 0.726; plus 0.0625 minus 0.5 is 0.289; twice that.",
+        learned="On average over the training more than half of the coefficients were gone, so pruning began early.",
+    ),
+    "54.3": function(
+        _returns,
+        [
+            ([1.0, 0.0, 2.0], [0.0, 0.0, 0.0], 8.0, 0.5),
+            ([1.0, 0.0, 2.0], [0.0, 1.0, 0.0], 8.0, 0.5),
+            ([0.0, 3.0], [0.0, 1.0], 5.0, 0.9),
+        ],
+        "Go from the last step to the first: reward plus discount times what follows, and nothing follows an end.",
+        wrong=[
+            (_returns_across, "nothing that comes after the end of an episode counts for what was before."),
+            (_returns_alone, "after the last step the expected return, `last`, still follows."),
+            (_returns_undiscounted, "each step discounts what follows it."),
+        ],
+        second="total = last; for reward, end in zip(reversed(rewards), reversed(ended)): total = ...",
+        learned="A2C and PPO learn from the same returns; they differ in how far one batch may move the network.",
+    ),
+    "55.1": number(
+        _numbers(64, 64, 3, 4, 0.5),
+        "64 x 64 channels at each of 9 places of the kernel, a quarter of them are numbers, of which half stay.",
+        wrong={
+            18432: "that is half of the weights; blocks of 4 hold a quarter as many numbers.",
+            9216: "half of the numbers are removed.",
+            512: "each of the nine places of the kernel has a matrix of its own.",
+        },
+        second="36,864 / 4 / 2.",
+        learned="An eighth is left: the blocks save three quarters before anything is pruned.",
+    ),
+    "55.2": number(
+        100 * math.sqrt(0.9 * 0.1 / 5000),
+        "The share of n independent right answers has a standard deviation of sqrt(p (1 - p) / n).",
+        tolerance=0.01,
+        wrong={
+            0.0042: "that is the share; the question is for points.",
+            0.707: "that is for an accuracy of one half; p (1 - p) is largest there.",
+            1.342: "that is for 500 images.",
+        },
+        second="100 x sqrt(0.9 x 0.1 / 5000).",
+        learned="A record by less than that may be luck, and reward-aware pruning prunes for it.",
+    ),
+    "55.3": function(
+        _numbers,
+        [(64, 64, 3, 4, 0.5), (32, 16, 3, 2, 0.25), (64, 64, 1, 1, 0.9), (8, 4, 5, 4, 0.0)],
+        "All weights of the kernel, divided by the block size, times the share that stays.",
+        wrong=[
+            (lambda o, i, k, b, s: round(o * i * k**2 / b**2 * (1 - s)), "a block of B x B weights holds B numbers."),
+            (lambda o, i, k, b, s: round(o * i * k / b * (1 - s)), "a kernel has side x side places."),
+            (lambda o, i, k, b, s: round(o * i * k**2 / b * s), "those are the numbers that go."),
+        ],
+        second="round(out * inputs * kernel**2 / block * (1 - sparsity))",
+        learned="For pruning a convolution is one matrix for each place of its kernel.",
+    ),
+}

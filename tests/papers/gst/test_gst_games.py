@@ -1,0 +1,105 @@
+"""What the experiment on players compares, on a few steps of the project's own game."""
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from lib.base import BadInput, build
+from lib.companion import settings
+from lib.companion.sweep.context import Context, Stopped
+from lib.companion.sweep.grid import Grid
+from lib.models.actor_critic import ActorCritic, Sizes
+from lib.papers.gst.experiments import gst_games as experiment
+from lib.papers.gst.experiments.algorithm import share
+from lib.papers.gst.experiments.gst_games import Task, begun, layers
+from lib.papers.gst.experiments.ways import Blocks, Pruning
+from lib.pruners import attached, groups, prunable
+from lib.training.actor_critic import Settings
+
+TASK = Task(
+    env="bricks",
+    seeds=1,
+    steps=480,
+    every=120,
+    learner=Settings(games=4, steps=5, frames=2, network=Sizes((4, 8), (3, 3), (2, 1), 8)),
+    pruning=Pruning(increase=0.3, every=2, initial_reward=-1.0),
+    blocks=(Blocks(2, 1.0), Blocks(4, 0.25)),
+    window=5,
+)
+DENSE, RWP, HELD, RELEASED = experiment.configurations(experiment.Settings((TASK,)))
+
+
+def table(configuration, context=None):
+    return Grid("gst_games", "quick", experiment, {}, "").table(experiment.run(configuration, context or Context()))
+
+
+def test_each_way_saves_what_it_should_and_dense_nothing():
+    dense, rwp, held, released = (table(one) for one in (DENSE, RWP, HELD, RELEASED))
+    assert (dense[["sparsity", "compression_ratio", "ideal_ratio"]] == 0).all(axis=None)
+    part = dense.share.iloc[0]
+    assert rwp.sparsity.iloc[-1] >= 0.3
+    assert held.ideal_ratio.min() >= 0.5 * part
+    assert (held.phase == 0).all()
+    assert released.phase.iloc[-1] == 1
+    assert dense.games.iloc[-1] > 0
+
+
+def test_first_layer_and_heads_stay_dense():
+    network = ActorCritic(4, 84, 4)
+    assert layers(network) == ("convolutions.1.weight", "convolutions.2.weight", "hidden.weight")
+    assert 100 * share(network, layers(network)) == pytest.approx(99, abs=0.5)  # section 4.4
+    trainer, algorithm = begun(HELD)
+    while trainer.updates < 8:
+        trainer.update()
+    assert set(groups.tables(trainer.network)) == set(attached(trainer.network)) == set(layers(trainer.network))
+    gone = {layer.name: float((layer.weight == 0).float().mean()) for layer in prunable(trainer.network)}
+    assert all((gone[name] > 0) == (name in layers(trainer.network)) for name in gone)
+    assert algorithm.sparsity[0] > 0
+
+
+def test_the_reward_is_the_mean_score_at_each_chance_to_prune():
+    trainer, algorithm = begun(HELD)
+    for _ in range(7):
+        trainer.update()
+        if trainer.updates % 2 == 0:
+            measured = trainer.earned(5)
+        assert trainer.updates < 2 or algorithm.rewards == [measured]
+
+
+@pytest.mark.parametrize("stop", [1, 3])
+def test_a_run_that_was_stopped_goes_on_to_the_same_rows(stop, tmp_path):
+    class Impatient(Context):
+        def report_progress(self, label):
+            self.done += 1
+            if self.done == stop:
+                raise Stopped
+
+    with pytest.raises(Stopped):
+        table(RELEASED, Impatient(folder=tmp_path))
+    pd.testing.assert_frame_equal(table(RELEASED, Context(folder=tmp_path)), table(RELEASED), check_exact=True)
+
+
+def test_the_settings_of_all_scales_are_those_of_reference_33_as_far_as_they_can():
+    def tasks(scale):
+        return build(experiment.Settings, settings.read("gst_games", scale), scale).tasks
+
+    assert {task.env for task in tasks("quick")} == {"bricks"}
+    for scale in ("real", "paper"):
+        breakout, other = tasks(scale)
+        assert (breakout.env, breakout.learner.learner, other.learner.learner) == ("breakout", "a2c", "ppo")
+        assert replace(breakout.learner, precision="float32") == Settings()
+        assert Blocks(2, 1.0) in breakout.blocks
+        assert other.blocks == (Blocks(4, 1.0),)
+        assert min(breakout.seeds, other.seeds) >= 3
+    assert tasks("real")[0].steps == 2_500_000
+
+
+def test_what_cannot_be_is_refused():
+    for change, line in (
+        ({"every": 110}, "bricks: every=110 must be a multiple of 20, and steps=480 of it"),
+        ({"methods": ("gradual",)}, "methods: 'gradual' is unknown; known are dense, rwp"),
+        ({"blocks": (Blocks(1, 1.0),)}, "blocks of one weight are trained anyway"),
+    ):
+        with pytest.raises(BadInput, match=line):
+            replace(TASK, **change)
