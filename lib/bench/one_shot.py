@@ -21,7 +21,7 @@ INPUTS = 4096
 
 
 def run(device: str) -> list[dict]:
-    """One row a size, pattern and method."""
+    """Return one row a size, pattern and method."""
     return [row for side in SIDES for row in measured(side)]
 
 
