@@ -75,7 +75,8 @@ def inside(path: Path, places: list[str]) -> bool:
 
 def test_the_pipeline_can_be_read():
     assert all(len((base.ROOT / path).read_text().splitlines()) <= 150 for path in FILES.values())
-    assert (base.ROOT / "dvc.lock").stat().st_size <= 80_000
+    locked = yaml.safe_load((base.ROOT / "dvc.lock").read_text())["stages"]
+    assert (base.ROOT / "dvc.lock").stat().st_size <= 2_000 * len(locked)  # 80 kB for the first forty stages
 
 
 @pytest.mark.parametrize("scale", FILES)
