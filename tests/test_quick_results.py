@@ -19,6 +19,8 @@ from lib.companion.sweep.grid import grid, names, run_one
 
 CHEAP = {  # of a seed other than 0, where there is one: a seed that is not passed on is 0
     "gst_bc": {"shift": 0.5},
+    "gst_games": {"learner": "ppo", "method": "gst"},
+    "gst_images": {"method": "gst", "block": 2, "seed": 1},
     "gst_td3": {"block": 4},
     "npn_ablations": {"variant": "expand", "seed": 1},
     "npn_images": {"direction": "magnitude", "seed": 1},

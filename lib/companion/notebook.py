@@ -143,7 +143,7 @@ def execute(name: str, parameters: dict, target: Path, folder: Path = base.NOTEB
 
 
 def read_notebook(path: Path) -> nbformat.NotebookNode:
-    """A notebook.
+    """Read a notebook.
 
     Raises:
         BadInput: a file that cannot be read or is no notebook.

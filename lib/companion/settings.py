@@ -64,7 +64,7 @@ def read_yaml(path: Path, called: str = "") -> Any:
 
 
 def parse_yaml(text: str, called: str) -> Any:
-    """What a text in YAML says: plain values, lists and mappings.
+    """Read what a text in YAML says: plain values, lists and mappings.
 
     Raises:
         BadInput: no YAML, a key that stands twice in one mapping, or aliases that stand for themselves or for more than

@@ -117,6 +117,7 @@ def test_a_large_weight_takes_the_product_that_skips(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("way", ["cusparselt", "cutlass"])
 def test_on_a_gpu_cusparselt_is_taken_where_torch_has_it(monkeypatch: pytest.MonkeyPatch, way: str):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.backends.cusparselt, "is_available", lambda: way == "cusparselt")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     assert [backend(dtype, "cuda") for dtype in CORES_TAKE] == [way] * 3

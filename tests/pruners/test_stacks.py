@@ -60,8 +60,11 @@ def test_the_layers_of_a_stack_know_their_runs_and_reduction():
     assert [layer.runs for layer in pruners.prunable(nn.Linear(2, 3))] == [None]
 
 
-@pytest.mark.parametrize("scope", pruners.patterns.SCOPES)
-@pytest.mark.parametrize("floor", [0.0, 0.02])
+@pytest.mark.parametrize(
+    ("scope", "floor"),
+    # rows of few weights have no share of 2 % that could stay beside 95 % removed
+    [(s, f) for s in pruners.patterns.SCOPES for f in (0.0, 0.02) if (s, f) != ("row", 0.02)],
+)
 def test_ranking_is_within_a_run_each_with_its_own_sparsity(scope, floor):
     model, shares = stack(), [0.0, 0.5, 0.95, 0.95]
     scores = SCORES["random"](model)  # the first and the last run have the same scores

@@ -181,7 +181,7 @@ def test_runs_that_make_no_sense_are_refused():
         train(agent(), DATA, [Run(4)], 1, 1)
     with pytest.raises(BadInput, match="batches must be at least 1"):
         Pruning(batches=0)
-    with pytest.raises(BadInput, match=r"scope='net', floor=0\.0: expected layer, network, global, and a share"):
+    with pytest.raises(BadInput, match=r"scope='net', floor=0\.0: expected row, layer, network, global, and a share"):
         Pruning(scope="net")
     with pytest.raises(BadInput, match="scope='network', floor=2"):
         Pruning(floor=2)

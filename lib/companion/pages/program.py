@@ -142,6 +142,8 @@ def copy_notebooks(results: Path, source: Path, linked: Mapping[str, str]) -> li
         for output in (output for cell in notebook.cells for output in cell.get("outputs", [])):
             if table := output.get("data", {}).get("text/html"):
                 output.data["text/html"] = re.sub(r"<th>.*?</th>", lambda head: linked.get(head[0], head[0]), table)
+            if said := output.get("data", {}).get("text/markdown"):  # Sphinx leads links of outputs nowhere by itself
+                output.data["text/markdown"] = re.sub(r"\]\((\d\d_\w+)\.ipynb\)", r"](\1.html)", said)
         nbformat.write(notebook, source / path.name)
     return [path.stem for path in paths]
 

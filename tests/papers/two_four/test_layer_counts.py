@@ -36,6 +36,11 @@ def test_a_permutation_changes_nothing_but_an_unfinished_one_would(monkeypatch: 
 
 def test_a_network_without_channels_to_permute_says_nothing(monkeypatch: pytest.MonkeyPatch):
     permute = measures.permute
-    monkeypatch.setattr(measures, "permute", lambda model, inputs, search: permute(model, inputs, [], search))
+
+    def nothing_moved(*given, **named):
+        permuted, report = permute(*given, **named)
+        return permuted, report.assign(permuted=False)
+
+    monkeypatch.setattr(measures, "permute", nothing_moved)
     with pytest.raises(BadInput, match="no channel of resnet20 can be permuted"):
         changed_by_permutation("resnet20")
