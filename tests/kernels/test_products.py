@@ -75,5 +75,5 @@ def test_a_weight_that_is_not_csr_or_does_not_fit_is_refused():
         BadInput, match=r"made by csr, these are \[2, 8\] of torch.float32 and \[3, 8\] of torch.float32 in torch"
     ):
         csr_linear(x, weight)
-    with pytest.raises(BadInput, match=r"these are \[2, 7\] and \[3, 8\]"):
+    with pytest.raises(BadInput, match=r"these are \[2, 7\] of torch.float32 and \[3, 8\] of"):
         csr_linear(x[:, :7], csr(weight))
