@@ -20,7 +20,7 @@ from lib.base import PART, BadInput
 from lib.data import sources
 
 LOCK = base.ROOT / "data.dvc"
-COUNTED = ("_inputs", "observations", "_speakers", "characters")  # arrays with a row an example
+COUNTED = ("_inputs", "observations", "_speakers", "characters", "_de")  # arrays with a row an example
 
 
 def contents(folder: Path, ignored: Iterable[str] = ()) -> list[str]:

@@ -19,6 +19,25 @@ from lib.base import BadInput
 LEFT_DENSE = {"head": "outside the transformer's blocks (section 5.4)"}  # for `pruners.layer_rule`
 
 
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, heads: int, allowed: Tensor | None = None, causal: bool = False
+) -> Tensor:
+    """Mix values by how well their keys match each query (Vaswani et al. 2017, equation 1), head by head.
+
+    Args:
+        query: [N, T, width].
+        key, value: [N, S, width].
+        allowed: which keys each query may see, bool, as [N, heads, T, S] or with axes of length 1; None: all.
+        causal: the query at place t sees keys 0 to t alone.
+
+    Returns:
+        [N, T, width].
+    """
+    query, key, value = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in (query, key, value))
+    read = F.scaled_dot_product_attention(query, key, value, attn_mask=allowed, is_causal=causal)
+    return read.transpose(1, 2).flatten(2)
+
+
 class Block(nn.Module):
     """Add attention over what has been read to the input, then a perceptron's output."""
 
@@ -32,12 +51,19 @@ class Block(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """Map [N, T, width] to the same; place t depends on places 0 to t."""
+        return self.think(self.read(states, *self.projected(states), causal=True))
+
+    def projected(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Compute queries, keys and values of states [N, T, width], each of that shape."""
         seen = self.norm1(states)
-        query, key, value = (
-            layer(seen).unflatten(-1, (self.heads, -1)).transpose(1, 2) for layer in (self.query, self.key, self.value)
-        )
-        read = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-        states = states + self.dropout(self.out(read.transpose(1, 2).flatten(2)))
+        return self.query(seen), self.key(seen), self.value(seen)
+
+    def read(self, states: Tensor, query: Tensor, key: Tensor, value: Tensor, **seen: object) -> Tensor:
+        """Add to states what attention reads; `seen` says what it may see (`attend`)."""
+        return states + self.dropout(self.out(attend(query, key, value, self.heads, **seen)))
+
+    def think(self, states: Tensor) -> Tensor:
+        """Add to states the perceptron's output."""
         return states + self.dropout(self.narrow(F.gelu(self.wide(self.norm2(states)))))
 
 

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lib.base import BadInput
+from lib.pruners.inputs import call
 from lib.training.checkpoints import Session
 from lib.training.supervised import seed_of
 
-#: A generator to one batch: what the network reads, and what the loss compares its answer with.
+#: A generator to one batch: what the network is called with (`pruners.inputs`), and what its answer is compared with.
 Draw = Callable[[torch.Generator], tuple[Any, Any]]
 Loss = Callable[[Any, Any], Tensor]
 
@@ -144,7 +145,7 @@ def _steps(
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(schedule, step)
         inputs, targets = draw(generator)
-        found = loss(model(inputs), targets)
+        found = loss(call(model, inputs), targets)
         optimizer.zero_grad(set_to_none=True)
         found.backward()
         nn.utils.clip_grad_norm_(model.parameters(), schedule.clip)
