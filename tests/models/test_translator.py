@@ -1,0 +1,116 @@
+"""Laws of `lib.models.translator`: nothing leaks, steps compute what teacher forcing does, one table of embeddings."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from lib import pruners
+from lib.base import BadInput
+from lib.models import translator
+from lib.models.transformer import LEFT_DENSE
+from lib.models.translator import BEGIN, END, PAD
+from lib.papers.two_four.experiments.two_phases import block_masks
+
+SYMBOLS = 20
+BUILDERS = {"transformer": translator.small_transformer, "recurrent": translator.small_recurrent}
+
+
+@pytest.fixture(params=BUILDERS)
+def model(request):
+    torch.manual_seed(0)
+    return BUILDERS[request.param](SYMBOLS, 16).eval()
+
+
+def tokens(*shape):
+    return torch.randint(END + 1, SYMBOLS, shape, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture
+def source():
+    return torch.cat([tokens(3, 7), torch.full((3, 1), END)], 1)
+
+
+@pytest.fixture
+def written():
+    return torch.cat([torch.full((3, 1), BEGIN), tokens(3, 9)], 1)
+
+
+def test_a_later_token_influences_no_logit(model, source, written):
+    other = written.clone()
+    other[:, 6:] = END + 1 + (other[:, 6:] - END) % (SYMBOLS - END - 1)
+    before, after = model(source, written), model(source, other)
+    assert torch.equal(before[:, :6], after[:, :6])
+    assert not torch.isclose(before[:, 6:], after[:, 6:]).all(-1).any()
+
+
+def test_filling_of_the_source_influences_no_logit(model, source, written):
+    filled = F.pad(source, (0, 4), value=PAD)
+    assert torch.allclose(model(filled, written), model(source, written), atol=1e-5)
+
+
+def test_a_sentence_does_not_depend_on_the_others_of_its_batch(model, source, written):
+    mixed = source.clone()
+    mixed[0, 4:] = PAD
+    alone = model(mixed[:1, :4], written[:1])
+    assert torch.allclose(model(mixed, written)[:1], alone, atol=1e-5)
+
+
+def test_every_token_of_the_source_influences_the_first_logit(model, source, written):
+    for place in range(source.shape[1]):
+        other = source.clone()
+        other[:, place] = END + 1 + (other[:, place] - END) % (SYMBOLS - END - 1)
+        assert not torch.allclose(model(source, written)[:, 0], model(other, written)[:, 0], atol=1e-6)
+
+
+def test_steps_foresee_what_teacher_forcing_does(model, source, written):
+    source[0, 5:] = PAD
+    forced, state = model(source, written), model.start(source)
+    for place in range(written.shape[1]):
+        logits, state = model.step(state, written[:, place])
+        assert torch.allclose(logits, forced[:, place], atol=1e-5)
+    assert all(len(part) == len(source) for part in state)  # so that sentences can be picked
+
+
+def test_sentences_can_be_picked_from_a_state(model, source, written):
+    _, state = model.step(model.start(source), written[:, 0])
+    chosen = torch.tensor([2, 0, 0])
+    expected = model.step(state, written[:, 1])[0][chosen]
+    picked = tuple(part[chosen] for part in state)
+    assert torch.allclose(model.step(picked, written[chosen, 1])[0], expected, atol=1e-6)
+
+
+def test_the_table_of_embeddings_is_one_weight_counted_once(model):
+    layers = {layer.name: layer for layer in pruners.prunable(model)}
+    assert layers["head.weight"].tied == ((model.tokens, "weight"),)
+    assert "tokens.weight" not in layers
+    assert model.head.weight is model.tokens.weight
+    with torch.no_grad():
+        model.tokens.weight.add_(1)
+    assert torch.equal(model.head.weight, model.tokens.weight)
+
+
+def test_prunable_sees_every_matrix_and_two_four_leaves_the_table_alone(model):
+    matrices = {name for name, weight in model.named_parameters() if weight.dim() == 2}
+    lookups = {"tokens.weight", "places.weight"}
+    layers = {layer.name for layer in pruners.prunable(model)}
+    assert layers - {"head.weight"} == matrices - lookups
+    assert pruners.refused(model) == {}
+    masks = block_masks(model)
+    assert set(masks) == layers - {"head.weight"}
+    assert all((mask.reshape(-1, 4).sum(1) == 2).all() for mask in masks.values())
+    left = {rule.name for rule in pruners.layer_rule(model, leave=LEFT_DENSE) if not rule.pruned}
+    assert left <= {"head.weight", "places.weight"}
+
+
+@pytest.mark.parametrize("build", [translator.transformer, translator.recurrent])
+def test_both_have_about_two_million_weights_and_all_but_the_table_and_places_are_pruned(build):
+    model = build(4000, 65)
+    assert 1.9e6 < sum(parameter.numel() for parameter in model.parameters()) < 2.1e6
+    assert len(block_masks(model)) == len(pruners.prunable(model)) - 1
+
+
+def test_bad_input_is_refused(source):
+    with pytest.raises(BadInput, match="8 tokens is longer than the window, 4"):
+        translator.small_transformer(SYMBOLS, 4)(source, source[:, :2])
+    with pytest.raises(BadInput, match="width=32 is not a multiple of heads=5"):
+        translator.Transformer(SYMBOLS, 4, width=32, blocks=1, heads=5)
