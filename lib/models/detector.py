@@ -63,9 +63,10 @@ class Detector(nn.Module):
 
     Args:
         channels: of the pyramid and of the head.
+        outline: side of the outline that is drawn inside each box, in cells; 0: none is drawn.
     """
 
-    def __init__(self, backbone: Backbone, channels: int = 32, classes: int = 10):
+    def __init__(self, backbone: Backbone, channels: int = 32, classes: int = 10, outline: int = 0):
         super().__init__()
         self.backbone = copy.deepcopy(backbone)
         self.laterals = nn.ModuleList(nn.Conv2d(width, channels, 1) for width in backbone.widths)
@@ -75,28 +76,36 @@ class Detector(nn.Module):
         self.classes = nn.Conv2d(channels, classes, 3, padding=1)
         self.sides = nn.Conv2d(channels, 4, 3, padding=1)
         nn.init.constant_(self.classes.bias, -math.log((1 - RARE) / RARE))
+        self.outline = outline
+        if outline:
+            self.of_outline = nn.Sequential(nn.Conv2d(channels, channels, 3, padding=1), nn.ReLU())
+            self.cells = nn.Conv2d(channels, outline**2, 3, padding=1)
 
     @property
     def strides(self) -> tuple[int, ...]:
         """Return pixels between two places, of each scale."""
         return self.backbone.strides
 
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         """Say what is at each place.
 
         Returns:
             Logits [N, P, classes], and distances [N, P, 4] in pixels from the place to the left, upper, right and lower
-            side of the box; the places are those of `places`.
+            side of the box; the places are those of `places`. If outlines are drawn, then logits of ink, too, [N, P,
+            outline * outline], row by row from the box's upper left cell.
         """
         maps = [lateral(found) for lateral, found in zip(self.laterals, self.backbone(images), strict=True)]
         for scale in range(len(maps) - 1, 0, -1):  # from coarse to fine
             maps[scale - 1] = maps[scale - 1] + F.interpolate(maps[scale], size=maps[scale - 1].shape[2:])
-        logits, distances = [], []
+        logits, distances, inks = [], [], []
         for smooth, found, stride in zip(self.smooth, maps, self.strides, strict=True):
             found = F.relu(smooth(found))
             logits.append(self.classes(self.of_class(found)))
             distances.append(stride * self.sides(self.of_box(found)).clamp(max=WIDEST).exp())
-        return tuple(torch.cat([one.flatten(2).mT for one in parts], 1) for parts in (logits, distances))
+            if self.outline:
+                inks.append(self.cells(self.of_outline(found)))
+        answers = (logits, distances, inks) if self.outline else (logits, distances)
+        return tuple(torch.cat([one.flatten(2).mT for one in parts], 1) for parts in answers)
 
 
 def places(strides: Sequence[int], side: int) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -40,19 +41,31 @@ class Truth:
     Attributes:
         boxes: of each canvas [n, 4], left, top, right, bottom in pixels.
         labels: of each canvas int64 [n].
+        outlines: of each canvas the ink inside each box, on a grid of cells, float32 [n, outline, outline]; where the
+            detector draws them.
     """
 
     boxes: Sequence[Tensor]
     labels: Sequence[Tensor]
+    outlines: Sequence[Tensor] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """What a detector finds on one canvas, strongest first: boxes [n, 4], labels [n] and scores [n]."""
+    """What a detector finds on one canvas, strongest first: boxes [n, 4], labels [n], scores [n].
+
+    If it draws outlines, then also how sure it is of ink in each cell of a box, [n, outline, outline].
+    """
 
     boxes: Tensor
     labels: Tensor
     scores: Tensor
+    inks: Tensor | None = None
+
+    def at(self, chosen: object) -> Findings:
+        """Pick some of the findings."""
+        inks = None if self.inks is None else self.inks[chosen]
+        return Findings(self.boxes[chosen], self.labels[chosen], self.scores[chosen], inks)
 
 
 def assign(centres: Tensor, strides: Tensor, boxes: Tensor) -> Tensor:
@@ -113,9 +126,12 @@ class DetectionLoss:
     def __init__(self, detector: Detector, side: int, device: str = "cpu"):
         self.centres, self.strides = (found.to(device) for found in places(detector.strides, side))
 
-    def __call__(self, found: tuple[Tensor, Tensor], truth: Truth) -> Tensor:
-        """Compute both parts, divided by the number of places that learn a box, and add them."""
-        logits, distances = found
+    def __call__(self, found: tuple[Tensor, ...], truth: Truth) -> Tensor:
+        """Compute all parts, divided by the number of places that learn a box, and add them.
+
+        For outlines the part is the cross-entropy, its mean over a box's cells (He et al. 2017, Mask R-CNN).
+        """
+        logits, distances, *drawn = found
         chosen = torch.stack([assign(self.centres, self.strides, boxes) for boxes in truth.boxes])
         canvas, place = (chosen >= 0).nonzero(as_tuple=True)
         begins = torch.tensor([0, *(len(boxes) for boxes in truth.boxes)], device=chosen.device).cumsum(0)
@@ -125,24 +141,32 @@ class DetectionLoss:
         classes[canvas, place, torch.cat([*truth.labels])[which]] = 1
         boxes = corners(self.centres[place], distances[canvas, place])
         apart = 1 - generalised_overlap(boxes, torch.cat([*truth.boxes])[which])
-        return (focal(logits, classes) + apart.sum()) / count
+        total = focal(logits, classes) + apart.sum()
+        for inks in drawn:
+            true = torch.cat([*truth.outlines])[which].flatten(1)
+            drawing = F.binary_cross_entropy_with_logits(inks[canvas, place], true, reduction="none")
+            total = total + drawing.mean(1).sum()
+        return total / count
 
 
 def batches(
-    canvases: Canvases, batch: int, scale: Scale, device: str = "cpu", count: int | None = None
+    canvases: Canvases, batch: int, scale: Scale, device: str = "cpu", count: int | None = None, outline: int = 0
 ) -> Callable[[torch.Generator], tuple[Tensor, Truth]]:
     """Draw batches of canvases and what is on them, for `lib.training.steps.fit`.
 
     Args:
         count: draw from the first so many; None: from all.
+        outline: cells along a side of the outlines that are learned; 0: none.
     """
     images = torch.from_numpy(canvases.images[:count]).to(device)
     boxes = [torch.from_numpy(one).to(device) for one in canvases.boxes[:count]]
     labels = [torch.from_numpy(one).to(device) for one in canvases.labels[:count]]
+    drawn = list(zip(canvases.outlines[:count], canvases.boxes[:count], strict=True)) if outline else []
+    inside = [cropped(*one, outline).to(device) for one in drawn]
 
     def draw(generator: torch.Generator) -> tuple[Tensor, Truth]:
         chosen = torch.randint(len(images), (batch,), generator=generator)
-        truth = Truth([boxes[one] for one in chosen], [labels[one] for one in chosen])
+        truth = Truth(*([every[one] for one in chosen] if every else [] for every in (boxes, labels, inside)))
         return scale(images[chosen.to(device)]), truth
 
     return draw
@@ -167,7 +191,7 @@ def suppress(findings: Findings, most: int = MOST) -> Findings:
     for one in range(len(boxes)):
         if len(kept) < most and not covers[one, kept].any():
             kept.append(one)
-    return Findings(boxes[kept], labels[kept], findings.scores[kept])
+    return findings.at(kept)
 
 
 def detect(
@@ -184,48 +208,98 @@ def detect(
     found = []
     with torch.no_grad():
         for part in images.split(batch):
-            logits, distances = (each.float().cpu() for each in detector(scale(part)))
+            logits, distances, *drawn = (each.float().cpu() for each in detector(scale(part)))
             boxes = corners(centres, distances).clamp(0, images.shape[-1])
-            found += [_findings(*one) for one in zip(logits.sigmoid(), boxes, strict=True)]
+            inks = [each.sigmoid().unflatten(2, (math.isqrt(each.shape[2]), -1)) for each in drawn]
+            found += [_findings(*one) for one in zip(logits.sigmoid(), boxes, *inks, strict=True)]
     return found
 
 
-def _findings(scores: Tensor, boxes: Tensor) -> Findings:
-    """Those of one canvas, from scores [P, classes] and boxes [P, 4]."""
+def _findings(scores: Tensor, boxes: Tensor, inks: Tensor | None = None) -> Findings:
+    """Those of one canvas, from scores [P, classes], boxes [P, 4] and, if there are any, inks [P, outline, outline]."""
     place, label = (scores > LEAST).nonzero(as_tuple=True)
     strongest = scores[place, label].argsort(descending=True, stable=True)[: 4 * MOST]
     place, label = place[strongest], label[strongest]
-    return suppress(Findings(boxes[place], label, scores[place, label]))
+    return suppress(Findings(boxes[place], label, scores[place, label], None if inks is None else inks[place]))
 
 
-def average_precision(canvases: Canvases, findings: Sequence[Findings]) -> tuple[float, float]:
-    """Compute average precision in percent by pycocotools: the mean over overlaps and classes, and that at 0.5."""
-    from pycocotools.coco import COCO  # imported here: whoever only trains does not need them
+def cropped(outlines: np.ndarray, boxes: np.ndarray, cells: int) -> Tensor:
+    """Look at outlines through their boxes: the share of ink, 0 or 1, in each cell of a grid in the box.
+
+    Args:
+        outlines: bool [n, side, side].
+        boxes: whole pixels, [n, 4].
+
+    Returns:
+        float32 [n, cells, cells].
+    """
+    found = []
+    for outline, (left, top, right, bottom) in zip(outlines, boxes.astype(int), strict=True):
+        inside = torch.from_numpy(outline[top:bottom, left:right])[None, None].float()
+        found.append(F.interpolate(inside, (cells, cells), mode="bilinear", align_corners=False)[0, 0] >= 0.5)
+    return torch.stack(found).float()
+
+
+def pasted(inks: Tensor, boxes: Tensor, side: int) -> Tensor:
+    """Lay what is drawn inside boxes on a canvas: which pixels are ink, bool [n, side, side].
+
+    Args:
+        inks: how sure a detector is of ink in each cell, [n, cells, cells].
+        boxes: [n, 4].
+    """
+    along = torch.arange(side) + 0.5
+    begins, sizes = boxes[:, :2], (boxes[:, 2:] - boxes[:, :2]).clamp(min=1e-3)
+    x, y = (2 * (along - begins[:, axis, None]) / sizes[:, axis, None] - 1 for axis in (0, 1))  # -1 to 1 in the box
+    grid = torch.stack([x[:, None].expand(-1, side, -1), y[:, :, None].expand(-1, -1, side)], -1)
+    sure = F.grid_sample(inks[:, None], grid, mode="bilinear", padding_mode="border", align_corners=False)[:, 0]
+    return (sure >= 0.5) & (grid.abs() <= 1).all(-1)
+
+
+def average_precision(canvases: Canvases, findings: Sequence[Findings], outlines: bool = False) -> tuple[float, float]:
+    """Compute average precision in percent by pycocotools: the mean over overlaps and classes, and that at 0.5.
+
+    Args:
+        outlines: whether outlines are to overlap (COCO's "segm"), and not boxes.
+    """
+    from pycocotools import mask as runs  # imported here: whoever only trains does not need them
+    from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
     if len(canvases) != len(findings):
         raise BadInput(f"{len(findings)} lists of findings for {len(canvases)} canvases: expected one each")
-    truth = [
-        {"id": 0, "image_id": number, "category_id": int(label), "bbox": _coco(box), "area": _area(box), "iscrowd": 0}
-        for number in range(len(canvases))
-        for box, label in zip(canvases.boxes[number], canvases.labels[number], strict=True)
-    ]
-    found = [
-        {"image_id": number, "category_id": int(label), "bbox": _coco(box), "score": float(score)}
-        for number, one in enumerate(findings)
-        for box, label, score in zip(one.boxes.numpy(), one.labels, one.scores, strict=True)
-    ]
+    side = canvases.images.shape[-1]
+
+    def entries(number: int, labels: Sequence, boxes: np.ndarray, drawn: Callable[[], np.ndarray]) -> list[dict]:
+        """Write what is on a canvas as COCO does, by box or by outline."""
+        shapes = drawn() if outlines else boxes
+        write = (lambda one: runs.encode(np.asfortranarray(one, np.uint8))) if outlines else _coco
+        shared = {"image_id": number, "iscrowd": 0}
+        return [
+            {
+                **shared,
+                "category_id": int(label),
+                "segmentation" if outlines else "bbox": write(one),
+                "area": _area(box),
+            }
+            for label, one, box in zip(labels, shapes, boxes, strict=True)
+        ]
+
+    truth, found = [], []
+    for number, one in enumerate(findings):
+        truth += entries(number, canvases.labels[number], canvases.boxes[number], lambda n=number: canvases.outlines[n])
+        own = entries(number, one.labels, one.boxes.numpy(), lambda one=one: pasted(one.inks, one.boxes, side).numpy())
+        found += [entry | {"score": float(score)} for entry, score in zip(own, one.scores, strict=True)]
     if not found:
         return 0.0, 0.0
     with contextlib.redirect_stdout(io.StringIO()):  # it prints what it does
         known = COCO()
         known.dataset = {
-            "images": [{"id": number} for number in range(len(canvases))],
+            "images": [{"id": number, "height": side, "width": side} for number in range(len(canvases))],
             "categories": [{"id": label} for label in sorted({entry["category_id"] for entry in truth})],
             "annotations": [{**entry, "id": number} for number, entry in enumerate(truth, 1)],
         }
         known.createIndex()
-        judge = COCOeval(known, known.loadRes(found), "bbox")
+        judge = COCOeval(known, known.loadRes(found), "segm" if outlines else "bbox")
         judge.evaluate()
         judge.accumulate()
         judge.summarize()

@@ -175,14 +175,17 @@ def points(runs: pd.DataFrame, variant: str, against: str, labels: str | None = 
     return _by_amount(runs, variant, against, "accuracy", "labels", labels, "draw")
 
 
-def precision(runs: pd.DataFrame, variant: str, against: str, canvases: str | None = None) -> Values:
+def precision(
+    runs: pd.DataFrame, variant: str, against: str, canvases: str | None = None, column: str = "precision"
+) -> Values:
     """Compare two variants of phase 2 of detection: average precision minus that of `against`, seed by seed.
 
     Args:
-        runs: of `two_four_detection`.
+        runs: of `two_four_detection` or `two_four_masks`.
         canvases: "fewest" or "all"; None: each number of canvases is a cell of its own.
+        column: precision (of boxes) or mask_precision.
     """
-    return _by_amount(runs, variant, against, "precision", "canvases", canvases)
+    return _by_amount(runs, variant, against, column, "canvases", canvases)
 
 
 def _by_amount(

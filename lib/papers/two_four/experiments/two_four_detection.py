@@ -202,38 +202,53 @@ class SecondPhase:
 
 
 class Comparison:
-    """All variants for one number of canvases, and the rows so far."""
+    """All variants for one number of canvases, and the rows so far.
+
+    Attributes:
+        outline: cells along a side of the outlines that are learned; 0: boxes alone are.
+    """
+
+    outline = 0
 
     def __init__(self, phase: SecondPhase, count: int):
         self.phase, self.count = phase, count
         self.schedule = phase.settings.schedule(count)
-        self.draw = batches(phase.parts["train"], self.schedule.batch, phase.scale, phase.context.device, count)
+        read = phase.scale, phase.context.device
+        self.draw = batches(phase.parts["train"], self.schedule.batch, *read, count, self.outline)
         self.rows: list[dict] = []
 
     def variants(self, backbones: Mapping[str, detector.Backbone]) -> list[dict]:
         """Train and record every variant."""
-        dense = self._session("dense", self._detector(backbones["dense"]), 0)
-        second = self._session("dense_second", masked_copy(dense, {}), 1)
-        pruned = masked_copy(dense, masks(dense))
-        self._record("pruned_second", pruned, self.schedule.steps)
-        sparse = self._session("sparse_second", pruned, 1)
+        second = self.second_repeated(backbones["dense"])
         once = self._session("dense_both", self._detector(backbones["dense_twice"]), 0, told=False)
         self._session("dense_both", once, 1)
         once = self._session("sparse_both", self._detector(backbones["sparse"]), 0, told=False)
         both = masked_copy(once, pruners.attached(once) | {n: m for n, m in masks(once).items() if "backbone" not in n})
         self._session("sparse_both", both, 1)
-        for variant, model in {"dense_second": second, "sparse_second": sparse}.items():
-            images = self.phase.parts["train"].images[: min(self.count, CALIBRATED)]
-            read = self.phase.scale(torch.from_numpy(images).to(self.phase.context.device))
-            histograms = calibration.observe(model, read.split(CALIBRATION_BATCH))
-            for name, method in CALIBRATIONS.items():
-                amax = {layer: threshold(histogram, method) for layer, histogram in histograms.items()}
-                self._record(variant + name, calibration.quantised(model, amax), 2 * self.schedule.steps, sized=model)
+        for variant, model in second.items():
+            self.quantise(variant, model)
         return self.rows
+
+    def second_repeated(self, backbone: detector.Backbone) -> dict[str, Detector]:
+        """Train a detector, prune it, and give both phase 2 a second time; return those two by variant."""
+        dense = self._session("dense", self._detector(backbone), 0)
+        second = self._session("dense_second", masked_copy(dense, {}), 1)
+        pruned = masked_copy(dense, masks(dense))
+        self._record("pruned_second", pruned, self.schedule.steps)
+        return {"dense_second": second, "sparse_second": self._session("sparse_second", pruned, 1)}
+
+    def quantise(self, variant: str, model: Detector) -> None:
+        """Record a detector that has had phase 2 twice in INT8, by each calibration."""
+        images = self.phase.parts["train"].images[: min(self.count, CALIBRATED)]
+        read = self.phase.scale(torch.from_numpy(images).to(self.phase.context.device))
+        histograms = calibration.observe(model, read.split(CALIBRATION_BATCH))
+        for name, method in CALIBRATIONS.items():
+            amax = {layer: threshold(histogram, method) for layer, histogram in histograms.items()}
+            self._record(variant + name, calibration.quantised(model, amax), 2 * self.schedule.steps, sized=model)
 
     def _detector(self, backbone: detector.Backbone) -> Detector:
         torch.manual_seed(seed_of(self.phase.seed, 1))
-        return Detector(backbone, self.phase.channels).to(self.phase.context.device)
+        return Detector(backbone, self.phase.channels, outline=self.outline).to(self.phase.context.device)
 
     def _session(self, variant: str, model: Detector, number: int, told: bool = True) -> Detector:
         """Train the model itself and return it; sessions of the same number see the same batches.
@@ -260,8 +275,9 @@ class Comparison:
     def _record(self, variant: str, model: nn.Module, step: int, sized: nn.Module | None = None) -> None:
         """Add a row; the sparsity is that of `sized`, for a quantised model the one it was made of."""
         strides = (sized or model).strides
-        mean, half = average_precision(
-            self.phase.parts["test"], detect(model, strides, self.phase.tested, self.phase.scale)
-        )
+        found = detect(model, strides, self.phase.tested, self.phase.scale)
+        mean, half = average_precision(self.phase.parts["test"], found)
         row = {"variant": variant, "step": step, "precision": mean, "precision_50": half}
+        if self.outline:
+            row["mask_precision"], _ = average_precision(self.phase.parts["test"], found, outlines=True)
         self.rows.append(row | {"sparsity": pruners.sparsity(sized or model)})
