@@ -56,7 +56,7 @@ def test_each_variant_has_its_rows_and_bleu_at_the_end_of_its_session(runs):
 def test_what_is_pruned_stays_so_and_the_table_of_embeddings_is_dense(runs):
     found = runs.groupby("variant").sparsity.agg(["min", "max"])
     pruned = found.index.str.startswith(("pruned", "sparse"))
-    assert (found[~pruned] == 0).all(None)
+    assert (found[~pruned] == 0).all(axis=None)
     blocks, table = 28672, 120 * 32
     assert found[pruned].to_numpy() == pytest.approx(blocks / 2 / (blocks + table))
 
