@@ -26,15 +26,19 @@ from lib.base import BadInput
 from lib.companion.results import read_scorecard
 from lib.companion.statistics import Interval
 
-# Words with which a sentence leaves its answer to the reader. A result says what happened.
+# Words with which a sentence leaves its answer to the reader, as regular expressions. A result says what happened.
 HEDGES = (
-    "where it",
-    "where one",
-    "where intervals",
-    "compare the rows",
-    "if the interval",
-    "nobody can tell",
-    "may or may",
+    r"\bwhere (one|an interval|intervals)\b",
+    r"\bwhere it (is|was|does|holds|excludes|contains|covers)\b",
+    r"\bcompare the (rows|numbers|curves|figures)\b",
+    r"\bif (the interval|intervals|it does|they do)\b",
+    r"\bnobody can tell\b",
+    r"\bmay (or may|have)\b",
+    r"\bmay be\b[^.;:]* or\b",
+    r"\bit (all )?depends\b",
+    r"\blook at the (rows|numbers|curves|figures|table|intervals)\b",
+    r"\beither\b[^.;:]* or\b",
+    r"\b(see|judge|decide) for yourself\b",
 )
 
 
@@ -79,8 +83,8 @@ def sentence(
     """
     rests_on = rests_on or {}
     names = {re.split(r"[.\[]", place)[0] for _, place, _, _ in Formatter().parse(text) if place is not None}
-    if found := [hedge for hedge in HEDGES if hedge in text.lower()]:
-        raise BadInput(f"the sentence says {found[0]!r} instead of what happened: {text}")
+    if found := hedged(text):
+        raise BadInput(f"the sentence says {found!r} instead of what happened: {text}")
     ledger = {}
     if rests_on:
         claims = read_scorecard(base.RESULTS) if claims is None else claims
@@ -97,6 +101,13 @@ def sentence(
         name: Measured(v.value, v.low, v.high, v.seeds) if isinstance(v, Interval) else v for name, v in values.items()
     }
     return text.format_map(filled)
+
+
+def hedged(text: str) -> str:
+    """Find the first words with which a text leaves its answer to the reader; "" where there are none."""
+    flat = re.sub(r"\s+", " ", text)
+    found = (re.search(hedge, flat, re.IGNORECASE) for hedge in HEDGES)
+    return next((match[0] for match in found if match), "")
 
 
 def say(text: str, rests_on: Mapping[str, str] | None = None, **values: object) -> None:

@@ -48,6 +48,26 @@ def test_what_would_be_no_answer_is_refused(text: str, rests_on: dict, what: str
         sentence(text, rests_on, LEDGER)
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Where an interval contains 0, nothing is lost.", "Where an interval"),
+        ("It is kept where it excludes 0.", "where it excludes"),
+        ("Compare\nthe rows.", "Compare the rows"),
+        ("It grows if the interval is clear of 0.", "if the interval"),
+        ("It may have been higher.", "may have"),
+        ("This may be a loss of a quarter or a gain of an eighth.", "may be a loss of a quarter or"),
+        ("What it is worth? It depends.", "It depends"),
+        ("Look at the table.", "Look at the table"),
+        ("Either SNIP wins or chance does.", "Either SNIP wins or"),
+        ("SNIP wins. You may scale first. Three seeds cannot tell either from nothing; nor can five.", ""),
+        ("Arrows show where the dense network is, where it stands later, and what may go, in any order.", ""),
+    ],
+)
+def test_words_that_leave_the_answer_to_the_reader_are_found(text: str, words: str):
+    assert lesson.hedged(text) == words
+
+
 def test_a_function_is_shown_as_it_stands(monkeypatch: pytest.MonkeyPatch):
     import IPython.display
 

@@ -14,6 +14,7 @@ import pytest
 from lib import base
 from lib.base import BadInput
 from lib.companion import exercises, notebook, portable
+from lib.companion.lesson import hedged
 from lib.companion.settings import SCALES
 
 SOURCES = sorted(base.NOTEBOOKS.glob("*.ipynb"))
@@ -72,6 +73,33 @@ def test_each_exercise_of_a_notebook_exists_and_asks_without_answering(path: Pat
     known = exercises.module_of(path.stem[:2]).EXERCISES
     assert [name for name, _ in asked] == [name for name in known if name.startswith(path.stem[:2])]
     assert {answer for _, answer in asked} == {"..."}
+
+
+def results(path: Path) -> list[str]:
+    """What a notebook says of its results: the sentences of `say`, and paragraphs in Markdown that announce one."""
+    found = []
+    for cell in nbformat.read(path, as_version=4).cells:
+        if cell.cell_type == "markdown":
+            paragraphs = cell.source.split("\n\n")
+            found += [text for text in paragraphs if re.match(r"\*\*(In short|What happened|The answer)", text)]
+            continue
+        for call in ast.walk(ast.parse(cell.source)):
+            if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "say":
+                parts = (part for argument in call.args for part in ast.walk(argument))
+                found.append("".join(part.value for part in parts if isinstance(getattr(part, "value", None), str)))
+    return found
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_a_result_says_what_happened(path: Path):
+    """No "where", "if" or "compare the rows" in place of an answer, whether or not a cell is executed."""
+    assert not [text for text in results(path) if hedged(text)]
+
+
+def test_results_are_found_in_code_and_in_text():
+    texts = [text for path in SOURCES for text in results(path)]
+    assert len(texts) > 60
+    assert any(text.startswith("**What happened") for text in texts)
 
 
 def test_every_notebook_has_been_executed():

@@ -145,6 +145,20 @@ def gain_by_scaling(runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: f
     return _gain(_of(runs), _kind(algorithm, pruner, sparsity), "scaled", True, False)
 
 
+def late_gain(runs: pd.DataFrame, algorithm: str, share: float = 0.2, variant: str = "normalised") -> Values:
+    """Measure by how many percent the dense agent's return rises in the last share of its steps: {"data/env": {seed:
+    percent}}.
+
+    An agent that still rises shows how fast it learns, not what it has learned. Agents count that were evaluated where
+    the last share begins, and earned something there.
+    """
+    dense = chosen(_of(runs, variant=variant), _kind(algorithm))
+    steps = dense.groupby(INDEX).step.transform("max")
+    begin = dense[(dense.step - (1 - share) * steps).abs() < 0.5].set_index(INDEX)["return"]
+    end = dense[dense.step == steps].set_index(INDEX)["return"]
+    return by_cell((100 * (end / begin[begin > 0] - 1)).dropna())
+
+
 def share_kept(
     runs: pd.DataFrame, algorithms: Sequence[str], pruners: Sequence[str], sparsity: float, at_least: float
 ) -> dict[str, Interval]:

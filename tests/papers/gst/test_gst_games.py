@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -16,6 +17,7 @@ from lib.papers.gst.experiments.gst_games import Task, begun, layers
 from lib.papers.gst.experiments.ways import Blocks, Pruning
 from lib.pruners import attached, groups, prunable
 from lib.training.actor_critic import Settings
+from tests.papers.gst.resuming import end_of
 
 TASK = Task(
     env="bricks",
@@ -78,6 +80,14 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_rows(stop, tmp_path):
     with pytest.raises(Stopped):
         table(RELEASED, Impatient(folder=tmp_path))
     pd.testing.assert_frame_equal(table(RELEASED, Context(folder=tmp_path)), table(RELEASED), check_exact=True)
+
+
+def test_the_last_reward_is_still_there_after_a_stop_behind_it(tmp_path):
+    """Chances to prune at updates 9 and 18, killed at 18: the rest of the 24 updates report no reward."""
+    rarely = RELEASED | {"pruning": RELEASED["pruning"] | {"every": 9}}
+    rows, whole = end_of(experiment, experiment, rarely, tmp_path / "whole", None)
+    assert whole["rewards"][0] > -np.inf
+    assert end_of(experiment, experiment, rarely, tmp_path / "killed", 3) == (rows, whole)
 
 
 def test_the_settings_of_all_scales_are_those_of_reference_33_as_far_as_they_can():

@@ -19,6 +19,7 @@ from lib.papers.gst.experiments.algorithm import share
 from lib.papers.gst.experiments.gst_images import Task, chosen
 from lib.papers.gst.experiments.ways import Blocks, Pruning
 from lib.training.supervised import Training
+from tests.papers.gst.resuming import end_of
 
 TASK = Task(
     data="digits",
@@ -100,6 +101,14 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_rows(stop, tmp_path):
     with pytest.raises(Stopped):
         table(BLOCKS, Impatient(folder=tmp_path))
     pd.testing.assert_frame_equal(table(BLOCKS, Context(folder=tmp_path)), table(BLOCKS), check_exact=True)
+
+
+def test_the_last_reward_is_still_there_after_a_stop_behind_it(tmp_path):
+    """A chance to prune at update 7, killed at 8: the other 4 updates report no reward, the last row shows it."""
+    rarely = BLOCKS | {"pruning": BLOCKS["pruning"] | {"every": 7}}
+    rows, whole = end_of(experiment, experiment, rarely, tmp_path / "whole", None)
+    assert rows[-1]["held_out"] == whole["rewards"][0] > 0
+    assert end_of(experiment, experiment, rarely, tmp_path / "killed", 2) == (rows, whole)
 
 
 def test_layers_12_to_31_of_resnet_32_are_the_printed_share():

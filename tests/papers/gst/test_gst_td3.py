@@ -9,11 +9,12 @@ from lib.base import BadInput, build
 from lib.companion import settings
 from lib.companion.sweep.context import Context, Stopped
 from lib.companion.sweep.grid import Grid
-from lib.papers.gst.experiments import gst_td3
+from lib.papers.gst.experiments import gst_td3, online
 from lib.papers.gst.experiments.gst_td3 import Blocks, Pruning, Task, ramp
 from lib.papers.gst.experiments.online import Evaluation
 from lib.pruners.groups import CONVERSIONS
 from lib.training import td3
+from tests.papers.gst.resuming import end_of
 
 TASK = Task(
     env="InvertedPendulum-v4",
@@ -93,6 +94,14 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_rows(controls, tmp_path):
     pd.testing.assert_frame_equal(table(late, context=context), mine, check_exact=True)
     assert gst_td3.units(late) == done[-1] == 2 * 3
     assert gst_td3.units(CONTROLS[0]) == gst_td3.units(BLOCKS) == 3
+
+
+def test_the_last_evaluation_is_still_there_after_a_stop_behind_it(tmp_path):
+    """Killed at step 40, where it was measured; the chance to prune that asks for it is at step 60."""
+    judged = BLOCKS | {"reward": "evaluation", "pruning": BLOCKS["pruning"] | {"every": 30}}
+    rows, whole = end_of(gst_td3, online, judged, tmp_path / "whole", None)
+    assert max(row["sparsity"] for row in rows) > 0
+    assert end_of(gst_td3, online, judged, tmp_path / "killed", 1) == (rows, whole)
 
 
 def test_each_reward_is_tried_from_the_first_start_and_each_start_with_the_first_reward():

@@ -6,6 +6,7 @@ import pytest
 from scipy import stats
 
 from lib.base import BadInput
+from lib.companion.claims import papers
 from lib.companion.statistics import Interval
 from lib.papers.offline_rl import measures
 
@@ -157,6 +158,53 @@ def test_several_rounds_are_compared_with_a_single_one():
     key = "recorded-expert/hopper"
     assert measures.gain_by_rounds(both, "bc", "snip", 0.95, rounds=5) == {key: {0: 2.0, 1: 2.0, 2: 2.0}}
     assert measures.gain_by_rounds(both, "bc", "snip", 0.95, rounds=3) == {}
+
+
+def test_a_dense_agent_that_still_rises_in_the_last_fifth_of_its_steps_is_seen():
+    """Returns 1,000 at 8,000 steps and 1,100 at 10,000: 10 percent, whatever was before and whoever else there is."""
+    rows = [
+        {"data": "recorded-expert", "env": env, "algorithm": "bc", "variant": variant, "pruner": pruner}
+        | {"sparsity": 0.0, "batches": 1, "seed": seed, "step": step, "return": earned}
+        for env, variant, pruner, seed, step, earned in [
+            ("hopper", "normalised", "dense", 0, 6000, 10.0),
+            ("hopper", "normalised", "dense", 0, 8000, 1000.0),
+            ("hopper", "normalised", "dense", 0, 10000, 1100.0),
+            ("hopper", "normalised", "snip", 0, 8000, 1000.0),
+            ("hopper", "normalised", "snip", 0, 10000, 9000.0),
+            ("hopper", "raw", "dense", 0, 8000, 1000.0),
+            ("hopper", "raw", "dense", 0, 10000, 9000.0),
+            ("hopper", "normalised", "dense", 1, 8000, 1000.0),
+            ("hopper", "normalised", "dense", 1, 10000, 900.0),
+            ("walker2d", "normalised", "dense", 0, 5000, 1000.0),  # nobody looked where the last fifth began
+            ("walker2d", "normalised", "dense", 0, 10000, 9000.0),
+            ("halfcheetah", "normalised", "dense", 0, 8000, -1.0),  # nothing earned, of which there is no share
+            ("halfcheetah", "normalised", "dense", 0, 10000, 9000.0),
+        ]
+    ]
+    found = measures.late_gain(pd.DataFrame(rows), "bc")
+    assert {where: pytest.approx(values) for where, values in found.items()} == {
+        "recorded-expert/hopper": {0: 10.0, 1: -10.0}
+    }
+    assert measures.late_gain(pd.DataFrame(rows), "bc", share=0.5) == {
+        "recorded-expert/walker2d": {0: pytest.approx(800.0)}
+    }
+    assert measures.late_gain(pd.DataFrame(rows), "bcq") == {}
+
+
+def test_what_bc_and_bcq_keep_is_judged_only_when_the_dense_agent_has_settled():
+    (paper,) = [paper for paper in papers.read() if paper.name == "offline_rl"]
+    rules = {claim.id: claim for claim in paper.claims if claim.measure.get("function") == "late_gain"}
+    assert {name: claim.holds_if for name, claim in rules.items()} == {
+        "rl-bc-settled": {"at_most": 5},
+        "rl-bcq-settled": {"at_most": 5},
+    }
+    plain = {"variant", "quality"}  # readings of their own
+    kept = [claim for claim in paper.claims if claim.measure.get("function") == "kept_return"]
+    kept = [claim for claim in kept if claim.measure["run"] == "offline_rl" and not plain & set(claim.measure)]
+    kept = [claim for claim in kept if claim.measure["algorithm"] != "plain_bc"]
+    assert len(kept) >= 17
+    for claim in kept:
+        assert f"rl-{claim.measure['algorithm']}-settled" in claim.presupposes, claim.id
 
 
 def test_variants_are_compared_seed_by_seed_and_never_mixed():
