@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -18,7 +18,7 @@ from lib.pruners import kinds
 from lib.pruners.behind import behind, computed
 from lib.pruners.kinds import Layout, layout_of
 
-Select = str | type | Iterable[str | type] | None
+Select = str | type | Collection[str | type] | None
 MATRIX = Layout("oi")
 SPOKEN = 0.9  # a sparsity that speaks of less than this share of a network's matrix weights says so
 
@@ -131,9 +131,10 @@ def prunable(model: nn.Module, select: Select = None) -> list[Prunable]:
     Args:
         select: names of weights or of modules ("encoder", with all that is in it), patterns of names ("*.conv?.*"),
             types of layers; a string that begins with "!" leaves out what it names. One of them or several; None: all.
+            Several means at least one: an empty list is refused, because it is neither none nor all.
 
     Raises:
-        BadInput: the model has no such layer, or none that is selected.
+        BadInput: the model has no layer that is selected.
     """
     layers, refusals = survey(model)
     if not layers:
@@ -223,16 +224,41 @@ def chosen(layers: Iterable[Prunable], select: Select, whys: Mapping[str, str], 
     Args:
         whys: why layers that are not among these are not.
         there: how the line that refuses what nobody has goes on before the names that there are.
+
+    Raises:
+        BadInput: nothing is selected, or by something that is neither a name, a pattern nor a type.
     """
     layers = list(layers)
-    asked = [None] if select is None else [select] if isinstance(select, (str, type)) else list(select)
+    asked = [None] if select is None else words(select)
     wanted = [one for one in asked if not (isinstance(one, str) and one.startswith("!"))]
     left_out = [one[1:] for one in asked if isinstance(one, str) and one.startswith("!")]
     named: dict[str, None] = {}
     for one in wanted or [None]:
         named.update(dict.fromkeys(_matching(layers, one, whys, there)))
     gone = {name for one in left_out for name in _matching(layers, one, {}, there)}
-    return [name for name in named if name not in gone]
+    if not (names := [name for name in named if name not in gone]):
+        raise BadInput(
+            f"select={select!r} leaves out all that it selects; {there}: {', '.join(la.name for la in layers)}"
+        )
+    return names
+
+
+def words(select: Select) -> list[str | type]:
+    """Return the names, patterns and types that a selection consists of; None has none.
+
+    Raises:
+        BadInput: it is empty, or something else.
+    """
+    if select is None:
+        return []
+    several = isinstance(select, Collection) and not isinstance(select, (str, type, nn.Module, Tensor))
+    asked = list(select) if several else [select]
+    if not asked:
+        raise BadInput("select is empty, so that no layer is selected: name some, or give None for all")
+    if wrong := [one for one in asked if not isinstance(one, (str, type))]:
+        kind = type(wrong[0]).__name__
+        raise BadInput(f"select: expected names, patterns of names or types of layers, one or a list, found a {kind}")
+    return asked
 
 
 def _matching(layers: Sequence[Prunable], one: str | type | None, whys: Mapping[str, str], there: str) -> Iterator[str]:

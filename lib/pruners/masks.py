@@ -254,9 +254,13 @@ def sparsity_per_run(model: nn.Module) -> list[float]:
     return table.sparsity[table.layer == "total"].tolist()
 
 
-def report(model: nn.Module) -> pd.DataFrame:
-    """Give one row a layer, then the total: `layer, shape, weights, kept, sparsity`; of a stack so for each `run`."""
-    layers = prunable(model)
+def report(model: nn.Module, select: Select = None) -> pd.DataFrame:
+    """Give one row a layer, then the total: `layer, shape, weights, kept, sparsity`; of a stack so for each `run`.
+
+    Args:
+        select: as `prunable`; the total is that of the selected layers.
+    """
+    layers = prunable(model, select)
     runs = stacked_runs(layers)
     weights = numbers(layers)
     if runs is None:
@@ -265,12 +269,15 @@ def report(model: nn.Module) -> pd.DataFrame:
     return pd.concat(tables, keys=range(runs), names=["run", None]).reset_index("run").reset_index(drop=True)
 
 
-def empty_layers(model: nn.Module, share: float = 0.0) -> pd.DataFrame:
+def empty_layers(model: nn.Module, share: float = 0.0, select: Select = None) -> pd.DataFrame:
     """Return the rows of `report` of layers that keep no more than this share of their weights, the total left out.
 
     A layer without weights passes on its bias only: whatever comes before it is cut off.
+
+    Args:
+        select: as `prunable`.
     """
-    table = report(model)
+    table = report(model, select)
     return table[(table.kept <= share * table.weights) & (table.layer != "total")].reset_index(drop=True)
 
 

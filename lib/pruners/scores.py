@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lib.base import BadInput
 from lib.pruners.gradients import tracked, twice_differentiable
-from lib.pruners.layers import Prunable, Scores, Select, leave_out, prunable, stacked_runs
+from lib.pruners.layers import Prunable, Scores, Select, leave_out, prunable, stacked_runs, words
 from lib.pruners.masks import spread
 
 Loss = Callable[[nn.Module], Tensor]
@@ -153,7 +153,7 @@ def _gradients(
             raise BadInput(f"the loss does not depend on {layers[0].name}, nor on any other layer that is scored")
         found.append(torch.autograd.grad(value / len(losses), weights, create_graph=create_graph, allow_unused=True))
     kept, gradients = [], []
-    asked = [select] if isinstance(select, str) else list(select) if isinstance(select, (list, tuple, set)) else []
+    asked = words(select)
     for layer, each in zip(layers, zip(*found, strict=True), strict=True):
         if any(gradient is not None for gradient in each):
             kept.append(layer)

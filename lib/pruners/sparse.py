@@ -28,8 +28,9 @@ def sparse(model: nn.Module, select: Select = None) -> nn.Module:
         BadInput: no `nn.Linear` of the model can be made sparse; with the reason, if it is one.
     """
     new = duplicate(model)
-    numbers(prunable(new, select))  # refuses what has no values
-    layers = [layer for layer in prunable(new, select) if isinstance(layer.module, nn.Linear)]
+    chosen = prunable(new, select)
+    numbers(chosen)  # refuses what has no values
+    layers = [layer for layer in chosen if isinstance(layer.module, nn.Linear)]
     if not layers:
         raise BadInput("sparse needs a model with an nn.Linear; a stack's run becomes one by `models.mlp.plain`")
     masks = attached(new)

@@ -27,13 +27,13 @@ import torch
 from torch import Tensor, nn
 
 from lib.base import BadInput
-from lib.pruners.layers import eligible, layout, prunable
-from lib.pruners.patterns import check
+from lib.pruners.layers import Select, eligible, layout, prunable
+from lib.pruners.patterns import check, selected
 
 CHUNK = 4096  # blocks of 4 x 4 whose 90 sums are held at a time: 1.5 MB, which stays in the cache of a core
 
 
-def transposable(scores: Mapping[str, Tensor], n: int = 2, m: int = 4) -> dict[str, Tensor]:
+def transposable(scores: Mapping[str, Tensor], n: int = 2, m: int = 4, select: Select = None) -> dict[str, Tensor]:
     """Keep n of every m along the rows and along the columns, so that the scores kept add up to the most there is.
 
     Rows and columns are those of the layer's matrix product (`kinds.Layout`): outputs and inputs of a Linear; of a
@@ -46,12 +46,14 @@ def transposable(scores: Mapping[str, Tensor], n: int = 2, m: int = 4) -> dict[s
     Args:
         scores: {parameter name: tensor}, high = keep; magnitudes, say, but scores may be negative too.
         n, m: how many stay of how many.
+        select: which of the scores count, as `layers.prunable`; the others get no mask.
 
     Raises:
         BadInput: a layer whose rows or inner dimension m does not divide. `eligible_both_ways` names those that fit.
     """
     if not (isinstance(n, Integral) and isinstance(m, Integral) and 0 < n < m):
         raise BadInput(f"transposable({n}, {m}): n must be at least 1 and smaller than m, both whole numbers")
+    scores = selected(scores, select)
     check(scores)
     masks = {}
     for name, score in scores.items():
@@ -63,9 +65,14 @@ def transposable(scores: Mapping[str, Tensor], n: int = 2, m: int = 4) -> dict[s
     return masks
 
 
-def eligible_both_ways(model: nn.Module, m: int = 4) -> list[str]:
-    """Name the the weights that the 2:4 workflow prunes (`eligible`) and whose rows m divides as well."""
-    rows = {layer.name: len(layer.matrix()) for layer in prunable(model, eligible(model))}
+def eligible_both_ways(model: nn.Module, m: int = 4, select: Select = None) -> list[str]:
+    """Name the weights that the 2:4 workflow prunes (`eligible`) and whose rows m divides as well.
+
+    Args:
+        select: as `prunable`.
+    """
+    fitting = set(eligible(model, select))
+    rows = {layer.name: len(layer.matrix()) for layer in prunable(model) if layer.name in fitting}
     return [name for name, count in rows.items() if count % m == 0]
 
 

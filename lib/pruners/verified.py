@@ -6,7 +6,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from lib.pruners.layers import prunable
+from lib.pruners.layers import Select, prunable
 from lib.pruners.masks import attached
 
 GROUPS = (2, 4, 8, 16)  # lengths m of the N:M patterns that are looked for
@@ -14,10 +14,13 @@ EXPLAINED = 1.25  # an N:M that lets so many times as many weights stay as do is
 COLUMNS = ("layer", "shape", "weights", "kept", "sparsity", "pattern", "two_four", "both_ways", "mask")
 
 
-def verify(model: nn.Module) -> pd.DataFrame:
+def verify(model: nn.Module, select: Select = None) -> pd.DataFrame:
     """Say of each prunable weight which pattern its zeros have and what share they are, then of all together.
 
     Nothing is taken on trust: a mask that was attached once, a name or a file's promise says nothing here.
+
+    Args:
+        select: as `prunable`; the total is that of the selected layers.
 
     Returns:
         A row a layer, then "total", with columns COLUMNS. `pattern` is "dense" (no zeros), the N:M with the fewest
@@ -28,7 +31,7 @@ def verify(model: nn.Module) -> pd.DataFrame:
         move.
     """
     masks, rows = attached(model), []
-    for layer in prunable(model):
+    for layer in prunable(model, select):
         matrix = layer.weight.flatten(0, 1) if layer.runs is not None else layer.matrix()
         n, m = tightest(matrix)
         kept, count = int(matrix.count_nonzero()), matrix.numel()

@@ -28,7 +28,7 @@ from lib.kernels.int8 import LARGEST, Histogram, quantise, scale_of, threshold, 
 from lib.pruners import kinds
 from lib.pruners.behind import bake
 from lib.pruners.inputs import Inputs, call, duplicate
-from lib.pruners.layers import Prunable, Select, leave_out
+from lib.pruners.layers import Prunable, Select, leave_out, words
 
 if TYPE_CHECKING:  # the library reads no images
     from lib.training.examples import Examples
@@ -95,7 +95,7 @@ def observe(model: nn.Module, batches: Iterable[Inputs], select: Select = None) 
     if not count:
         raise BadInput("no batches to calibrate on: int8 needs at least one")
     missed = [name for name, histogram in histograms.items() if not histogram.counts.any()]
-    asked = [select] if isinstance(select, str) else select if isinstance(select, (list, tuple, set)) else []
+    asked = words(select)
     if refused := [name for name in missed if name in asked or len(missed) == len(histograms)]:
         raise BadInput(f"{', '.join(refused)}: never reached by the {count} calibration batches, so without a scale")
     for name in missed:

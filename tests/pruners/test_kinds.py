@@ -205,12 +205,32 @@ def test_only_what_is_selected():
         assert sorted(pruners.n_of_m(pruners.random(model, 0, select))) == names
     tensors = dict(pruners.magnitude(model, nn.Linear))
     assert list(pruners.n_of_m(tensors, select="a.*")) == ["a.0.weight"]
+    assert list(pruners.transposable(tensors, select="a.*")) == ["a.0.weight"]
+    assert list(pruners.transposable(pruners.magnitude(model), select="b")) == ["b.weight"]
+    for table in (pruners.report, pruners.verify):
+        whole = table(model).set_index("layer")
+        assert list(whole.index) == ["a.0.weight", "a.1.weight", "b.weight", "total"]
+        part = table(model, "b").set_index("layer")
+        assert list(part.index) == ["b.weight", "total"]
+        assert part.loc["b.weight"].equals(whole.loc["b.weight"])
+        assert part.weights["total"] == 16
+    assert list(pruners.empty_layers(model, 1.0, "a").layer) == ["a.0.weight", "a.1.weight"]
     for wrong, line in (
         (nn.Conv2d, "no Conv2d layer; there are: a.0.weight, "),
         ("c", "no 'c'; there are: a.0.weight"),
+        ((), "select is empty, so that no layer is selected: name some, or give None for all"),
+        (("a", "!*"), "leaves out all that it selects; there are: a.0.weight"),
+        ([3], "select: expected names, patterns of names or types of layers, one or a list, found a int"),
+        (model["b"], "one or a list, found a Linear"),
+        ((name for name in ["a"]), "one or a list, found a generator"),
     ):
         with pytest.raises(BadInput, match=line):
             pruners.prunable(model, wrong)
+        with pytest.raises(BadInput):
+            pruners.transposable(tensors, select=wrong)
+        for asks in (pruners.magnitude, pruners.report, pruners.verify, pruners.sparsity, pruners.two_four):
+            with pytest.raises(BadInput):
+                asks(model, wrong)
 
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated")

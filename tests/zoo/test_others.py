@@ -17,6 +17,14 @@ TIMM = (
     "convnext_atto", "convnextv2_atto", "densenet121", "ghostnet_050", "nf_regnet_b0", "vit_tiny_patch16_224",
     "beit_base_patch16_224", "mixer_s32_224", "swin_tiny_patch4_window7_224",
 )  # fmt: skip
+SMALLER = {  # of timm's names that begin so
+    "vit": {"img_size": 64, "depth": 2},
+    "beit": {"img_size": 64, "depth": 2, "embed_dim": 192, "num_heads": 3},
+    "mixer": {"img_size": 64, "num_blocks": 2, "embed_dim": 128},
+    "swin": {"img_size": 64, "depths": (2, 1), "num_heads": (3, 6), "embed_dim": 48},
+    "resnetv2": {"layers": (1, 1, 1, 1)},
+    "densenet": {"block_config": (2, 2, 2, 2)},
+}
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 40}
 EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2, "num_key_value_heads": 2, "head_dim": 8}
 # class: its configuration's class, what that takes, and what the model is called with
@@ -65,7 +73,7 @@ DIFFUSERS = {
 
 def of_timm(name: str) -> tuple[nn.Module, Tensor]:
     timm = pytest.importorskip("timm", reason="timm is not installed", exc_type=ImportError)
-    size = {"img_size": 64} if name.startswith(("vit", "beit", "mixer", "swin")) else {}
+    size = next((size for start, size in SMALLER.items() if name.startswith(start)), {})
     return timm.create_model(name, pretrained=False, num_classes=8, **size), IMAGES
 
 
