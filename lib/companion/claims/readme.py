@@ -61,7 +61,11 @@ def table(claims: pd.DataFrame, shown_in: Mapping[str, str] | None = None) -> st
         ran = row["verdict"] != NOT_RUN
         address = "" if shown_in is None else f'<a id="{row["id"]}"></a>'
         places = f"; notebook {shown_in[row['id']]}" if shown_in and shown_in[row["id"]] else ""
-        cells = [f"{address}{row['says']} ({row['where']}; `{row['id']}`{places})", row["printed"], measured_text(row, "<br>")]
+        cells = [
+            f"{address}{row['says']} ({row['where']}; `{row['id']}`{places})",
+            row["printed"],
+            measured_text(row, "<br>"),
+        ]
         cells += [row["criterion"] + (f" ({row['note']})" if row["note"] else "")]
         cells += [f"**{row['verdict']}**" if ran else f"not run: {row['why']}"]
         cells += [", ".join(part for part in (row["scale"], row["data"]) if part)]

@@ -30,8 +30,8 @@ Five papers on smaller neural networks, rebuilt from their equations, run from n
 claim against what the papers printed. These pages are the executed notebooks. Every measured number on them was
 computed.
 """
-SCALES = """What a page computes live uses data that ships with the software and takes seconds. What it reads from longer
-runs it shows at every scale there is: *real* is public data, *quick* what two cores do in minutes.
+SCALES = """What a page computes live uses data that ships with the software and takes seconds. What it reads from
+longer runs it shows at every scale there is: *real* is public data, *quick* what two cores do in minutes.
 """
 
 
@@ -55,7 +55,12 @@ def index(lessons: Sequence[Lesson], others: Collection[str], found: str = "") -
     for digit, title in PARTS.items():
         mine = [lesson for lesson in lessons if lesson.name.startswith(digit)]
         if mine:
-            text += [f"### {title}\n", _more(digit, CLAIMS in known), _gallery(mine), _menu(title, (m.name for m in mine))]
+            text += [
+                f"### {title}\n",
+                _more(digit, CLAIMS in known),
+                _gallery(mine),
+                _menu(title, (m.name for m in mine)),
+            ]
     if known:
         text += [_menu("Look up", known)]
     text += [f"## Two commands\n\nIn a clone of the repository:\n\n{commands(base.README.read_text())}\n"]
@@ -66,14 +71,21 @@ def commands(readme: str) -> str:
     """Return the block with the two commands from README's text."""
     block = re.search(r"^## Two commands\n.*?^(```\n.*?^```)$", readme, re.MULTILINE | re.DOTALL)
     if block is None:
-        raise BadInput("README.md must hold '## Two commands' and after it a block between two lines of three backticks")
-    return block[1]
+        raise BadInput(
+            "README.md must hold '## Two commands' and after it a block between two lines of three backticks"
+        )
+    return block[1].replace("```", "```text", 1)  # a shell has no colours here
 
 
 def exercises(lessons: Iterable[Lesson]) -> str:
     """Write the page of all exercises: a table a notebook, each question linked to its place."""
-    text = ["# Exercises\n", "*Compute* takes minutes, *code* writes the method, *experiment* predicts first and then runs. In a notebook "]
-    text[-1] += '`check("20.1", answer)` says whether an answer is right and why a wrong one is wrong; `hint("20.1")` helps.\n'
+    text = [
+        "# Exercises\n",
+        "*Compute* takes minutes, *code* writes the method, *experiment* predicts first and then runs. In a notebook ",
+    ]
+    text[-1] += (
+        '`check("20.1", answer)` says whether an answer is right and why a wrong one is wrong; `hint("20.1")` helps.\n'
+    )
     for lesson in (lesson for lesson in lessons if lesson.exercises):
         text.append(f"## {lesson.title}\n\n| exercise | level | question |\n|---|---|---|")
         for number, (level, question) in lesson.exercises.items():
@@ -112,7 +124,7 @@ def numbered(text: str, names: Iterable[str]) -> str:
 
 
 def first_sentence(text: str, longest: int = 220) -> str:
-    """Return the first sentence of a text in Markdown as plain words, cut at a word when it is longer than `longest`."""
+    """Return the first sentence of a text in Markdown as plain words, of at most about `longest` letters."""
     plain = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", " ".join(text.split()))
     plain = re.sub(r"[*`$]", "", plain)
     sentence = re.split(r"(?<=[.!?])\s+(?=[A-Z])", plain)[0]
@@ -129,8 +141,10 @@ def _link(target: str, words: str) -> str:
 
 
 def _verdicts(linked: bool) -> str:
-    more = f" Every claim with its numbers: {_link(f'{CLAIMS}.html', 'all verdicts')}." if linked else ""
-    return f"Numbers are means with their 95 % intervals, or from the lowest to the highest mean of several networks.{more}\n"
+    text = "Numbers are means with their 95 % intervals, or from the lowest to the highest mean of several networks."
+    return (
+        f"{text} Every claim with its numbers: {_link(f'{CLAIMS}.html', 'all verdicts')}.\n" if linked else f"{text}\n"
+    )
 
 
 def _more(digit: str, claims: bool) -> str:

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from nbformat import NotebookNode
 
 SVG, PNG = "image/svg+xml", "image/png"
-EXERCISE = re.compile(r"^\*\*(\d\d\.\d+)\*\* \((compute|code|experiment)\)\s+(.+?)(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
+EXERCISE = re.compile(
+    r"^\*\*(\d\d\.\d+)\*\* (?:\((compute|code|experiment)\)\s+)?(.+?)(?=\n\n|\Z)", re.MULTILINE | re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Lesson:
         title: its heading, with the number.
         short: what it found, in Markdown; empty where the notebook has no *In short*.
         picture: its first picture as the address of an image (data:), empty when it draws none.
-        exercises: {number: (level, question in Markdown)}.
+        exercises: {number: (level, question in Markdown)}; the level is empty where none is said.
     """
 
     name: str
@@ -70,7 +72,7 @@ def picture_of(data: NotebookNode) -> str:
 
 
 def title_of(data: NotebookNode) -> str:
-    """Return the longest line that is written in a figure: titles say what is seen, so it is nearly always the title."""
+    """Return the longest line that is written in a figure: nearly always its title, which says what is seen."""
     written = re.findall(r"<!-- (.+?) -->", data.get(SVG, ""))
     return html.unescape(max(written, key=len, default=""))
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import html
+import itertools
 import math
 import re
 import sys
@@ -27,7 +28,7 @@ from nbformat import NotebookNode
 from lib import base
 from lib.base import BadInput
 from lib.companion.notebook import read_notebook
-from lib.companion.pages.lessons import is_movable, markdown_of, outputs_of, picture_of, title_of
+from lib.companion.pages.lessons import is_movable, outputs_of, picture_of, title_of
 from lib.companion.pages.parts import PARTS
 
 SKIPPED = ("Exercises", "Read next", "Where we deviate")  # sections for the desk, not for the wall
@@ -78,11 +79,11 @@ def write_decks(notebooks: Mapping[str, NotebookNode], out: Path) -> list[Path]:
         notebooks: executed notebooks by name.
         out: a folder, made when absent; decks of the same names are replaced.
     """
-    base.writable(out)
     made = []
     for digit, title in PARTS.items():
         mine = {name: notebook for name, notebook in notebooks.items() if name.startswith(digit)}
         if mine:
+            base.writable(out)
             made.append(out / f"part_{digit}.html")
             with base.atomic(made[-1]) as file:
                 file.write(deck(title, mine).encode())
@@ -90,7 +91,7 @@ def write_decks(notebooks: Mapping[str, NotebookNode], out: Path) -> list[Path]:
 
 
 def deck(title: str, notebooks: Mapping[str, NotebookNode]) -> str:
-    """Write a part's slides as one page of HTML: the contents, then each notebook's; addresses are #23, #23-1 and so on."""
+    """Write a part's slides as one page of HTML, the contents first; addresses are #23, #23-1 and so on."""
     sections, contents = [], []
     for name, notebook in notebooks.items():
         number = name[:2]
@@ -130,7 +131,7 @@ def _of_text(text: str, heading: str, whole: bool) -> Iterator[Slide]:
         yield Slide("text", heading, _html(text), _size(text))
         return
     paragraphs = [""] + [paragraph.strip() for paragraph in re.split(r"\n\s*\n", text)]
-    for before, paragraph in zip(paragraphs, paragraphs[1:], strict=False):
+    for before, paragraph in itertools.pairwise(paragraphs):
         if paragraph.startswith(SPOKEN):
             yield Slide("text", heading, _html(paragraph), _size(paragraph))
         elif paragraph.startswith("$$"):
