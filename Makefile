@@ -7,7 +7,7 @@ RUN := .venv/bin/python
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help env repro test real html bench data lab lock
+.PHONY: help env repro test real html slides bench data lab lock
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ real: data ## the real scale: hours on two cores; stop it at will, the same comm
 
 html: env ## the executed notebooks as linked pages, html/index.html
 	$(RUN) -m lib.pages
+
+slides: env ## a deck for each part, slides/part_1.html and so on; arrow keys move
+	$(RUN) -m lib.slides
 
 bench: env ## timings, into results/bench/ (keep the machine quiet)
 	$(RUN) -m lib.bench

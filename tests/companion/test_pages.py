@@ -15,24 +15,30 @@ import pytest
 
 from lib import base
 from lib.base import BadInput
+from lib.companion.pages import front
 from lib.companion.pages import program as pages
-from lib.companion.pages.program import index, links, write
+from lib.companion.pages.lessons import Lesson, read_lesson
+from lib.companion.pages.program import write
+from lib.companion.pages.sources import linked, links
 from lib.companion.results import read_scorecard
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
-# Put at the end of a copy of the page: what the browser made of it, outside of code.
+# Put at the end of a copy of each page: what the browser made of it on a phone, outside of code.
 LOOK = """<script>window.addEventListener("load", () => {
   const broken = [...document.images].filter(i => !i.complete || i.naturalWidth === 0).map(i => i.src);
   const images = document.images.length, equations = document.querySelectorAll("math").length;
+  const wide = document.documentElement.scrollWidth > innerWidth ? document.documentElement.scrollWidth : 0;
+  const asked = performance.getEntriesByType("resource").map(e => e.name).filter(name => !/^(file|data):/.test(name));
   document.querySelectorAll("pre, code, script, math annotation").forEach(e => e.remove());
   const text = document.body.innerText;
-  document.body.innerHTML = "";
-  const report = document.createElement("pre");
-  report.id = "report";
-  report.textContent = JSON.stringify({broken, images, equations, text});
-  document.body.append(report);
+  parent.postMessage({name: "NAME", broken, images, equations, wide, asked, text}, "*");
 });</script>"""
+FRAMES = """<script>const seen = {}; addEventListener("message", ({data}) => {
+  seen[data.name] = data;
+  document.getElementById("report").textContent = JSON.stringify(seen);
+});</script><pre id="report"></pre>"""
+PHONE = 390  # pixels across
 
 
 @pytest.fixture(scope="module")
@@ -42,29 +48,67 @@ def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def look(page: Path, profile: Path) -> dict:
-    """What a browser shows of a page."""
-    copy = page.with_name(f"look-{page.name}")
-    copy.write_text(page.read_text().replace("</body>", LOOK + "</body>"))
+def in_browser(page: Path, profile: Path) -> str:
+    """What is in a page after a browser has run its scripts."""
     quiet = ["--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update"]
     words = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", *quiet, "--disable-sync", "--dump-dom"]
-    words += [f"--user-data-dir={profile}", "--virtual-time-budget=10000", copy.as_uri()]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
-    copy.unlink()
-    found = re.search(r'<pre id="report">(.*?)</pre>', done.stdout, re.DOTALL)
-    assert found, done.stderr[-2000:]
+    words += [f"--user-data-dir={profile}", "--virtual-time-budget=20000", page.as_uri()]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=240)
+    return done.stdout
+
+
+def look(pages: list[Path], profile: Path) -> dict[str, dict]:
+    """What a browser shows of pages, by name, each in a frame as wide as a phone."""
+    frames, copies = FRAMES, []
+    for page in pages:
+        copies.append(page.with_name(f"look-{page.name}"))
+        copies[-1].write_text(page.read_text().replace("</body>", LOOK.replace("NAME", page.stem) + "</body>"))
+        frames += f'<iframe src="look-{page.name}" width="{PHONE}" height="800"></iframe>'
+    copies.append(pages[0].with_name("look.html"))
+    copies[-1].write_text(frames)
+    found = re.search(r'<pre id="report">(.*?)</pre>', in_browser(copies[-1], profile), re.DOTALL)
+    for copy in copies:
+        copy.unlink()
     return json.loads(unescape(found[1]))
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no browser here: Debian's package chromium has one")
-def test_a_browser_draws_every_image_and_equation(html: Path, tmp_path: Path):
-    seen = {page.stem: look(page, tmp_path) for page in sorted(html.glob("*_*.html"))}
-    assert set(seen) >= {path.stem for path in base.NOTEBOOKS.glob("*.ipynb")}
-    assert {name: page["broken"] for name, page in seen.items() if page["broken"]} == {}
+needs_browser = pytest.mark.skipif(BROWSER is None, reason="no browser here: Debian's package chromium has one")
+
+
+@needs_browser
+def test_on_a_phone_a_browser_draws_all_and_nothing_is_too_wide(html: Path, tmp_path: Path):
+    pages = sorted(path for path in html.glob("*.html") if path.name != "search.html")
+    seen = look(pages, tmp_path)
+    assert set(seen) == {path.stem for path in pages} >= {path.stem for path in base.NOTEBOOKS.glob("*.ipynb")}
+    for what, nothing in (("broken", []), ("asked", []), ("wide", 0)):
+        assert {name: page[what] for name, page in seen.items() if page[what] != nothing} == {}, what
     assert all(seen[path.stem]["images"] for path in base.NOTEBOOKS.glob("*.ipynb"))
     raw = {name: re.findall(r"\$\S[^$\n]*\$|\\[a-zA-Z]+\{|\\\(|\\\[", page["text"]) for name, page in seen.items()}
     assert {name: found for name, found in raw.items() if found} == {}
     assert seen["20_two_four_pattern"]["equations"] >= 4
+
+
+@needs_browser
+def test_the_search_finds_a_word_without_a_server(html: Path, tmp_path: Path):
+    copy = html / "look-search.html"  # an address with ?q= would do the same; not every file system has one
+    start = '<script>history.replaceState(null, "", "?q=permutation")</script>'
+    copy.write_text((html / "search.html").read_text().replace("<head>", "<head>" + start))
+    seen = in_browser(copy, tmp_path)
+    copy.unlink()
+    assert 'href="22_permutation.html' in seen[seen.index('id="search-results"') :]
+
+
+def test_nothing_is_fetched_from_another_host(html: Path):
+    fetched = []
+    for page in html.rglob("*.html"):
+        text = page.read_text()
+        fetched += re.findall(r'<(?:script|img|iframe|source|video|audio)\b[^>]*\bsrc="(https?:|//)[^"]*"', text)
+        fetched += re.findall(
+            r'<link\b[^>]*rel="(?:stylesheet|preload|preconnect|icon)"[^>]*href="(?:https?:|//)', text
+        )
+    for sheet in html.rglob("*.css"):
+        fetched += re.findall(r"(?:@import\s*|url\()\s*[\"']?(?:https?:)?//[^)]*", sheet.read_text())
+    assert fetched == []
 
 
 class Links(HTMLParser):
@@ -98,20 +142,50 @@ def test_every_link_leads_somewhere(html: Path):
 
 
 def test_the_first_page_leads_to_every_notebook_in_order(html: Path):
-    targets = [t for t in Links((html / "index.html").read_text()).targets if re.match(r"\d\d_.*\.html$", t)]
+    page = (html / "index.html").read_text()
     names = [path.stem for path in sorted(base.NOTEBOOKS.glob("*.ipynb"))]
-    first = list(dict.fromkeys(Path(t).stem for t in targets))
-    assert [name for name in first if name in names] == names
+    assert re.findall(r'<a class="card" href="(\w+)\.html"><img', page) == names
+    assert "make repro" in page
+    targets = Links(page).targets
+    assert {"claims.html", "exercises.html", "glossary.html", "teaching.html", "slides/part_2.html"} <= set(targets)
 
 
-def test_every_claim_has_an_address_and_verdict_tables_lead_there(html: Path):
+def test_claims_and_exercises_are_two_clicks_from_the_first_page(html: Path):
     claims = read_scorecard(base.RESULTS)
-    assert set(claims.id) <= Links((html / "claims.html").read_text()).ids
-    targets = {t for page in html.glob("[0-9]*.html") for t in Links(page.read_text()).targets}
-    led = {t.removeprefix("claims.html#") for t in targets if t.startswith("claims.html#")}
-    assert led <= set(claims.id)  # and lead somewhere, see above
-    assert len(led) > 20
-    assert "claims.html" in Links((html / "index.html").read_text()).targets
+    targets = {page: set(Links((html / f"{page}.html").read_text()).targets) for page in ("index", "exercises")}
+    assert {f"claims.html#paper-{paper}" for paper in claims.paper} <= targets["index"]
+    sources = [cell.source for path in base.NOTEBOOKS.glob("*.ipynb") for cell in nbformat.read(path, 4).cells]
+    asked = {number for source in sources for number in re.findall(r"^\*\*(\d\d\.\d+)\*\* ", source, re.MULTILINE)}
+    led = {target.partition("#exercise-")[2] for target in targets["exercises"] if "#exercise-" in target}
+    assert led == asked
+    assert len(asked) > 100
+
+
+def test_every_claim_has_an_address_and_is_linked_to_and_fro(html: Path):
+    claims = read_scorecard(base.RESULTS)
+    page = (html / "claims.html").read_text()
+    assert set(claims.id) <= Links(page).ids
+    rows = {
+        name: row for row in re.findall(r"<tr.*?</tr>", page, re.DOTALL) for name in re.findall(r'<a id="(.*?)">', row)
+    }
+    to = set()
+    for notebook in html.glob("[0-9]*.html"):
+        for target in Links(notebook.read_text()).targets:
+            if target.startswith("claims.html#"):
+                to.add((target.removeprefix("claims.html#"), notebook.stem))
+    fro = {(name, back) for name, row in rows.items() for back in re.findall(r'href="(\d\d_\w+)\.html', row)}
+    assert to == fro
+    assert len({name for name, _ in to}) > 100
+
+
+def test_previous_and_next_stay_within_a_part(html: Path):
+    ways = {}
+    for name in ("20_two_four_pattern", "21_sparse_gemm", "28_beyond_two_four"):
+        text = (html / f"{name}.html").read_text()
+        ways[name[:2]] = [re.search(rf'class="{way}-page" href="([^"]+)"', text)[1] for way in ("prev", "next")]
+    assert ways["20"] == ["index.html", "21_sparse_gemm.html"]
+    assert ways["21"] == ["20_two_four_pattern.html", "22_permutation.html"]
+    assert ways["28"] == ["27_transposable.html", "index.html"]
 
 
 def test_a_row_is_linked_by_what_the_claim_says_unless_two_say_it():
@@ -119,11 +193,62 @@ def test_a_row_is_linked_by_what_the_claim_says_unless_two_say_it():
     assert links(claims) == {"<th>x &lt; y</th>": '<th><a href="claims.html#a-1">x &lt; y</a></th>'}
 
 
+def lesson(name: str, short: str = "") -> Lesson:
+    return Lesson(name, name, short, "", {})
+
+
 def test_parts_come_in_their_order():
-    text = index(["61_last", "00_first", "23_c", "23_b"])
-    assert re.findall(r"^\d\d_\S+$", text, re.MULTILINE) == ["00_first", "23_c", "23_b", "61_last"]
+    text = front.index([lesson("00_first"), lesson("23_b"), lesson("23_c"), lesson("61_last")], [])
+    assert re.findall(r"^\d\d_\S+$", text, re.MULTILINE) == ["00_first", "23_b", "23_c", "61_last"]
     assert ":caption: 'Paper 2: the 2:4 pattern'" in text
     assert "Paper 4" not in text
+
+
+def test_a_card_says_the_first_sentence_of_what_was_found():
+    found = "**Half** goes at 0.5 % cost; see [12](12_a.ipynb). More follows."
+    assert "<small>Half goes at 0.5 % cost; see 12.</small>" in front.index([lesson("20_a", found)], [])
+    assert front.first_sentence("word " * 100, longest=14) == "word word …"
+
+
+def test_a_lesson_is_read_from_its_notebook():
+    said = nbformat.v4.new_output("display_data", {"text/markdown": "**In short.** It holds."})
+    drawn = nbformat.v4.new_output("display_data", {"image/svg+xml": "<svg><!-- Half goes --><!-- x --></svg>"})
+    cells = [
+        nbformat.v4.new_markdown_cell("# 20 · Title"),
+        nbformat.v4.new_code_cell("say()", outputs=[drawn, said]),
+        nbformat.v4.new_markdown_cell("## Exercises\n\n**20.1** (code) Write\nit.\n\n**20.2** What?"),
+    ]
+    found = read_lesson("20_a", nbformat.v4.new_notebook(cells=cells))
+    assert (found.title, found.short) == ("20 · Title", "It holds.")
+    assert found.picture.startswith("data:image/svg+xml;base64,")
+    assert found.exercises == {"20.1": ("code", "Write\nit."), "20.2": ("", "What?")}
+    copy = linked(nbformat.v4.new_notebook(cells=cells), {}, set())
+    assert copy.cells[1].metadata.mystnb.image.alt == "Half goes"
+    assert '<a id="exercise-20.2"></a>**20.2** What?' in copy.cells[2].source
+
+
+def test_a_sentence_links_the_claims_it_rests_on_once_with_an_address():
+    said = nbformat.v4.new_output("display_data", {"text/markdown": "So it is."})
+    code = 'say("{a-b.value:.1f}", rests_on={"a-b": "differs"}, unknown="a-c")'
+    cells = [nbformat.v4.new_code_cell(code, outputs=[said]) for _ in range(2)]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    one, two = (cell.outputs[0].data["text/markdown"] for cell in linked(notebook, {}, {"a-b", "b"}).cells)
+    assert one.endswith('Claims: <a id="claim-a-b" href="claims.html#a-b">a-b</a></span>')
+    assert two.endswith('Claims: <a href="claims.html#a-b">a-b</a></span>')
+    assert notebook.cells[0].outputs[0].data["text/markdown"] == "So it is."
+
+
+def test_links_of_teaching_lead_to_pages_or_become_words():
+    text = "[one](plans.md) [two](../notebooks/20_a.ipynb#x) [gone](../notebooks/99_z.ipynb) [all](../notebooks) [w](https://a.b)"
+    led = front.teaching(text + " [up](README.md) [key](answers.py)", ["plans", "20_a", "teaching"])
+    assert led == "[one](plans.md) [two](20_a.ipynb#x) gone [all](index.md) [w](https://a.b) [up](teaching.md) key"
+    assert front.numbered("(20, 95) 20 (95 %)", ["20_a"]) == "([20](20_a.ipynb), 95) 20 (95 %)"
+
+
+def test_commands_are_those_of_readme():
+    with pytest.raises(BadInput, match="must hold '## Two commands'"):
+        front.commands("# None")
+    assert "make test" in front.commands(base.README.read_text())
 
 
 def test_a_dead_link_in_a_notebook_is_an_error(tmp_path: Path):
@@ -153,7 +278,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return 0
 
     monkeypatch.setattr(pages, "build_main", build)
-    monkeypatch.setattr(pages, "copy_notebooks", lambda results, source, linked: ["00_a"])
+    monkeypatch.setattr(pages, "write_sources", lambda results, source: ([lesson("00_a")], {}))
     return names
 
 

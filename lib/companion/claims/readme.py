@@ -50,17 +50,22 @@ def end(part: str) -> str:
     return f"<!-- {part}: end -->"
 
 
-def table(claims: pd.DataFrame, addresses: bool = False) -> str:
+def table(claims: pd.DataFrame, shown_in: Mapping[str, str] | None = None) -> str:
     """Write the claims as a Markdown table, each cell of a claim on a line of its own.
 
     Args:
-        addresses: each claim can be linked to by its id.
+        shown_in: {claim's id: links to the notebooks that name it}; when given, each claim can be linked to by its id.
     """
     lines = ["| claim | printed | measured | criterion | verdict | scale, data |", "|---|---|---|---|---|---|"]
     for row in claims.to_dict("records"):
         ran = row["verdict"] != NOT_RUN
-        address = f'<a id="{row["id"]}"></a>' if addresses else ""
-        cells = [f"{address}{row['says']} ({row['where']}; `{row['id']}`)", row["printed"], measured_text(row, "<br>")]
+        address = "" if shown_in is None else f'<a id="{row["id"]}"></a>'
+        places = f"; notebook {shown_in[row['id']]}" if shown_in and shown_in[row["id"]] else ""
+        cells = [
+            f"{address}{row['says']} ({row['where']}; `{row['id']}`{places})",
+            row["printed"],
+            measured_text(row, "<br>"),
+        ]
         cells += [row["criterion"] + (f" ({row['note']})" if row["note"] else "")]
         cells += [f"**{row['verdict']}**" if ran else f"not run: {row['why']}"]
         cells += [", ".join(part for part in (row["scale"], row["data"]) if part)]
@@ -82,11 +87,12 @@ def summary(claims: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def page(claims: pd.DataFrame, addresses: bool = False) -> str:
-    """Write results/claims.md: how to read it, the counts, and a table a paper; `addresses` as in `table`."""
+def page(claims: pd.DataFrame, shown_in: Mapping[str, str] | None = None) -> str:
+    """Write results/claims.md: how to read it, the counts, and a table a paper; `shown_in` as in `table`."""
     parts = [HEAD, summary(claims)]
     for paper, mine in claims.groupby("paper"):
-        parts.append(f"## Paper {paper}: {len(mine)} claims\n\n{table(mine, addresses)}")
+        address = "" if shown_in is None else f'<a id="paper-{paper}"></a>\n\n'
+        parts.append(f"{address}## Paper {paper}: {len(mine)} claims\n\n{table(mine, shown_in)}")
     return "\n\n".join(parts) + "\n"
 
 

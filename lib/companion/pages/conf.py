@@ -3,6 +3,8 @@
 from docutils import nodes
 from latex2mathml.converter import convert
 
+from lib.companion.pages.parts import same_part
+
 project = "Sparsity, Reproduced"
 extensions = ["myst_nb"]
 html_theme = "furo"
@@ -13,9 +15,14 @@ html_copy_source = False
 html_show_sphinx = False
 html_show_copyright = False
 html_permalinks = False
+html_use_index = False
+html_show_search_summary = False  # a page that is opened as a file may not read another
+html_theme_options = {"top_of_page_buttons": []}
 html_math_renderer = "mathml"
 nb_execution_mode = "off"
 nb_merge_streams = True
+nb_code_prompt_show = "Show the code"
+nb_code_prompt_hide = "Hide the code"
 myst_enable_extensions = ["dollarmath"]
 templates_path: list[str] = []
 exclude_patterns = ["build"]
@@ -32,5 +39,14 @@ def block(translator, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
+def neighbours(app, page: str, template: str, context: dict, doctree) -> None:
+    """Lead to the previous and the next notebook of the same part only; the home page is before each first."""
+    for way in ("prev", "next"):
+        if context.get(way) and not same_part(page, context[way]["link"]):
+            home = {"link": context["pathto"](context["root_doc"]), "title": "All notebooks"}
+            context[way] = home if page[:2].isdigit() else None
+
+
 def setup(app) -> None:
+    app.connect("html-page-context", neighbours)
     app.add_html_math_renderer("mathml", (inline, None), (block, None))
