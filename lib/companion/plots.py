@@ -86,6 +86,10 @@ NETWORKS = {
     "small_dcgan": "small DCGAN",
     "decoder": "decoder",
     "small_decoder": "small decoder",
+    "transformer": "transformer",
+    "small_transformer": "small transformer",
+    "recurrent": "LSTM with attention",
+    "small_recurrent": "small LSTM with attention",
 }
 DATA = {
     "digits": "8 x 8 digits",
@@ -96,6 +100,9 @@ DATA = {
     "imagenet": "ImageNet",
     "grammar": "a made text",
     "tinyshakespeare": "tiny Shakespeare",
+    "numbers": "made sentences",
+    "multi30k-de-en": "Multi30k, German to English",
+    "multi30k-en-de": "Multi30k, English to German",
 }
 VERDICT_COLOURS = {
     REPRODUCED: GREEN, PARTLY: SKY, UNDECIDED: YELLOW, DIFFERS: RED, MOOT: GREY, NOT_RUN: "#D9D9D9",

@@ -1,4 +1,6 @@
-"""Exercises of paper 2: 20 to 22 here, 23 to 25 and 27 in `workflow_`, 26 in `tasks_`, 28 in `beyond_exercises`."""
+"""Exercises of paper 2: 20 to 22 here, 23 to 25 and 27 in `workflow_`, 26 in `tasks_`, 28 in `beyond_`, 29 in
+`translation_exercises`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import torch
 from lib import pruners
 from lib.companion.exercises.checkers import Checker, checking, function, number
 from lib.kernels import products, storage
-from lib.papers.two_four import beyond_exercises, tasks_exercises, workflow_exercises
+from lib.papers.two_four import beyond_exercises, tasks_exercises, translation_exercises, workflow_exercises
 from lib.pruners import permutation
 
 
@@ -290,6 +292,6 @@ EXERCISES: dict[str, Checker] = (
     | workflow_exercises.EXERCISES
     | tasks_exercises.EXERCISES
 )
-EXERCISES |= beyond_exercises.EXERCISES
+EXERCISES |= beyond_exercises.EXERCISES | translation_exercises.EXERCISES
 
 check = checking(EXERCISES)
