@@ -16,7 +16,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from statistics import median
 
@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lib import pruners
-from lib.base import BadInput, atomic
+from lib.base import BadInput, atomic, to_write
 from lib.bench.timing import rounds
 from lib.kernels import two_four
 from lib.kernels.products import csr, csr_linear, int8_linear, padded, quantised
@@ -74,19 +74,31 @@ def advise(
         has a matrix and cannot be pruned has a row with the reason.
 
     Raises:
-        BadInput: no batch or one below 1, a convolution without a shape, or as `two_four.backend`.
+        BadInput: no batch or one below 1, a convolution without a shape, inputs that the model cannot take, weights
+            without finite values, or as `two_four.backend`.
     """
-    batch = batch_of(inputs) if batch is None and inputs is not None else batch
-    if not isinstance(batch, Integral) or batch < 1:
-        raise BadInput(f"batch={batch}: at least one example is needed")
-    if not 0 <= seconds < math.inf:
-        raise BadInput(f"seconds={seconds}: expected a finite time for each layer")
+    if inputs is not None and shape is not None:
+        raise BadInput("give inputs, or the shape of one example, not both")
+    if inputs is not None and batch not in (None, batch_of(inputs)):
+        raise BadInput(f"batch={batch}: the inputs hold {batch_of(inputs)} examples, which is the batch then")
+    batch = batch_of(inputs) if inputs is not None else batch
+    if not isinstance(batch, Integral) or isinstance(batch, bool) or batch < 1:
+        raise BadInput(f"batch={batch!r}: at least one example is needed, a whole number of them")
+    if not isinstance(seconds, Real) or not 0 <= seconds < math.inf:
+        raise BadInput(f"seconds={seconds!r}: expected a finite time for each layer")
+    if shape is not None and not (
+        isinstance(shape, Sequence) and all(isinstance(n, Integral) and n > 0 for n in shape)
+    ):
+        raise BadInput(f"shape={shape!r:.60}: expected whole numbers above 0, of one example, such as (3, 32, 32)")
+    device = str(device)
     if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
         raise BadInput(f"device={device!r}: expected cpu, or cuda where torch finds a GPU")
     dtype = torch.float32 if device == "cpu" else torch.float16
     two_four.backend(dtype, device)
     layers = pruners.prunable(model, select)
-    numbers(layers)  # refuses weights without values
+    for name, weight in numbers(layers).items():
+        if not bool(torch.isfinite(weight).all()):
+            raise BadInput(f"{name} holds numbers that are not finite")
     used, idle = _counted(model, layers, batch, shape, inputs)
     rows = []
     for layer in layers:
@@ -185,7 +197,11 @@ def _counted(
         return {layer.name: batch for layer in layers}, {}
     one = example(model, shape) if inputs is None else inputs
     times = batch if inputs is None else 1
-    used = {name: times * count for name, count in uses(model, one, layers).items()}
+    try:
+        used = {name: times * count for name, count in uses(model, one, layers).items()}
+    except Exception as error:  # whatever the model's own code raises
+        what = "these inputs" if shape is None else f"an input of shape {','.join(map(str, shape))}"
+        raise BadInput(f"{type(model).__name__} cannot take {what}: {_line(error)}") from error
     if not (idle := [layer.name for layer in layers if layer.name not in used]):
         return used, {}
     try:
@@ -218,14 +234,10 @@ def main(words: list[str] | None = None) -> None:
     try:
         shape = None if asked.shape is None else _shape(asked.shape)
         model = built(asked.model)
-        try:
-            table = advise(model, asked.batch, asked.device, shape, asked.seconds, select=asked.select)
-        except BadInput:
-            raise
-        except Exception as error:  # of the model's own code, on an input of that shape
-            raise BadInput(f"{asked.model} cannot take an input of shape {asked.shape}: {_line(error)}") from error
-        if asked.csv is not None:
-            with atomic(asked.csv) as file:
+        csv = None if asked.csv is None else to_write(asked.csv)
+        table = advise(model, asked.batch, asked.device, shape, asked.seconds, select=asked.select)
+        if csv is not None:
+            with atomic(csv) as file:
                 file.write(table.to_csv(index=False).encode())
     except BadInput as error:
         print(f"lib.advise: {error}", file=sys.stderr)

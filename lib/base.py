@@ -96,6 +96,21 @@ def writable(folder: Path) -> None:
         raise BadInput(f"{folder} cannot be written to: {error.strerror}") from error
 
 
+def to_write(path: str | Path) -> Path:
+    """Return the path of a file that is about to be written, refused before the work is done if it cannot be.
+
+    Raises:
+        BadInput: it is no path, a folder, or lies where nothing can be written.
+    """
+    if not isinstance(path, (str, os.PathLike)) or not Path(path).name:
+        raise BadInput(f"{path!r:.60} is no path of a file to write")
+    path = Path(path)
+    if path.is_dir():
+        raise BadInput(f"{path} is a folder: give the name of a file in it")
+    writable(path.parent)
+    return path
+
+
 @contextmanager
 def locked(path: Path, work: str) -> Iterator[None]:
     """Let only one process at a time work on a path: the second is refused while the block of the first lasts.

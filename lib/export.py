@@ -25,10 +25,11 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from lib import pruners
-from lib.base import BadInput, atomic
+from lib.base import BadInput, atomic, to_write
 from lib.kernels import two_four
 from lib.pruners import kinds
 from lib.pruners.inputs import Inputs, arguments, batch_of, duplicate
+from lib.pruners.layers import refuse_no_model
 from lib.training.calibration import Int8, quantised
 
 NEEDS = ("onnx", "onnxscript")
@@ -50,10 +51,13 @@ def to_onnx(
         batch: let batches of any size in; False: only of the example's.
 
     Raises:
-        BadInput: packages that are not installed, a batch of one, or a model that torch cannot export.
+        BadInput: packages that are not installed, a path that cannot be written to, a batch of one, or a model that
+            does not take the example or that torch cannot export.
     """
     if missing := [name for name in NEEDS if importlib.util.find_spec(name) is None]:
         raise BadInput(f"{missing[0]} is not installed, which ONNX files need: pip install {' '.join(missing)}")
+    refuse_no_model(model)
+    path = to_write(path)
     if batch and batch_of(example) < 2:
         raise BadInput("example has a batch of 1, of which torch makes a fixed size: give two examples or more")
     baked = duplicate(model).eval()
@@ -72,7 +76,7 @@ def to_onnx(
         except torch.onnx.OnnxExporterError as error:
             reason = str(error.__cause__ or error).strip().splitlines()[0]
             raise BadInput(f"torch cannot export {type(model).__name__} to ONNX: {reason}") from error
-    with atomic(Path(path)) as file:
+    with atomic(path) as file:
         file.write(program.model_proto.SerializeToString())
 
 
@@ -83,7 +87,10 @@ def _batches(model: nn.Module, args: tuple, kwargs: Mapping[str, Any], count: in
         counted = isinstance(value, Tensor) and value.dim() > 0 and len(value) == count
         return {0: torch.export.Dim.DYNAMIC} if counted else None
 
-    bound = inspect.signature(model.forward).bind(*args, **kwargs)
+    try:
+        bound = inspect.signature(model.forward).bind(*args, **kwargs)
+    except TypeError as error:
+        raise BadInput(f"{type(model).__name__} cannot take the example: {error}") from error
     return {name: tree_map(of, value) for name, value in bound.arguments.items()}
 
 
@@ -159,14 +166,17 @@ def semi_structured_layers(model: nn.Module, dtype: torch.dtype = torch.float16)
 def to_semi_structured(model: nn.Module, dtype: torch.dtype = torch.float16, device: str = "cuda") -> nn.Module:
     """Return a copy for inference on a GPU in which each 2:4 `nn.Linear` holds torch's own sparse tensor.
 
-    Layers that `semi_structured_layers` does not take stay dense, of the same type.
+    Layers that `semi_structured_layers` does not take stay dense, of the same type. This project's own machines have no
+    GPU: `tests/test_export.py` compares the copy with the model wherever there is one, and says that it was skipped
+    where there is none.
 
     Raises:
         BadInput: no GPU with sparse tensor cores, no layer to convert, or another type than float16 and bfloat16.
     """
     table = semi_structured_layers(model, dtype)
     if not torch.cuda.is_available() or torch.device(device).type != "cuda":
-        raise BadInput(f"device={device!r}: torch's 2:4 tensors need a GPU of compute capability 8.0 or newer")
+        need = "torch's 2:4 tensors need a GPU of compute capability 8.0 or newer"
+        raise BadInput(f"device={device!r}: {need}; semi_structured_layers says on any machine what it would take")
     two_four.backend(dtype, device)
     if not table.taken.any():
         raise BadInput(f"no layer is taken; {table.layer[0]}: {table.why[0]}")

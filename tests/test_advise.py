@@ -159,6 +159,35 @@ def test_what_cannot_be_measured_is_refused_in_one_line():
         advise(nn.Linear(2, 2), 1, device="gpu")
     with pytest.raises(BadInput, match="ReLU has no layer with a matrix"):
         advise(nn.ReLU(), 1)
+    with pytest.raises(BadInput, match="Linear is a class: expected a model of it, such as Linear"):
+        advise(nn.Linear, 1)
+    with pytest.raises(BadInput, match=r"expected a model, a torch\.nn\.Module, found a OrderedDict"):
+        advise(nn.Linear(2, 2).state_dict(), 1)
+    with pytest.raises(BadInput, match="weight holds numbers that are not finite"):
+        advise(nn.Linear(2, 2).requires_grad_(False).apply(lambda layer: layer.weight.fill_(torch.nan)), 1)
+
+
+ONE = nn.Linear(4, 2)
+
+
+@pytest.mark.parametrize(
+    ("asked", "line"),
+    [
+        ({"batch": True}, "batch=True: at least one example is needed, a whole number of them"),
+        ({"batch": 2, "seconds": "1"}, "seconds='1': expected a finite time"),
+        ({"batch": 2, "shape": 4}, "shape=4: expected whole numbers above 0, of one example"),
+        ({"batch": 2, "shape": (-1, 4)}, r"shape=\(-1, 4\): expected whole numbers above 0"),
+        ({"batch": 2, "shape": (3, 7)}, "Linear cannot take an input of shape 3,7: RuntimeError: mat1 and mat2"),
+        ({"inputs": torch.ones(2, 7)}, "Linear cannot take these inputs: RuntimeError: mat1 and mat2"),
+        ({"inputs": {"nope": torch.ones(2, 4)}}, "Linear cannot take these inputs: TypeError: "),
+        ({"inputs": torch.ones(2, 4), "shape": (4,)}, "give inputs, or the shape of one example, not both"),
+        ({"inputs": torch.ones(2, 4), "batch": 3}, "batch=3: the inputs hold 2 examples"),
+    ],
+)
+def test_inputs_that_make_no_sense_are_one_line(asked: dict, line: str):
+    with pytest.raises(BadInput, match=f"^{line}") as refusal:
+        advise(ONE, **{"seconds": 0} | asked)
+    assert "\n" not in str(refusal.value)
 
 
 NETWORK = """
@@ -201,7 +230,7 @@ def test_a_model_of_ones_own_is_measured_from_the_shell(tmp_path, monkeypatch, c
         (["net.py:broken"], "net.py:broken cannot be built: RuntimeError: no weights here"),
         (["net.py:number"], "net.py:number cannot be built: TypeError: 'int' object is not callable"),
         (["net.py:Small", "--shape", "3x8x8"], "--shape 3x8x8: expected whole numbers above 0 with commas"),
-        (["net.py:Small", "--shape", "1,8,8"], "net.py:Small cannot take an input of shape 1,8,8: RuntimeError: "),
+        (["net.py:Small", "--shape", "1,8,8"], "Small cannot take an input of shape 1,8,8: RuntimeError: "),
         (["net.py:Small"], "conv.weight is a Conv2d, its product depends on the image: give shape="),
         (["net.py:Small", "--batch", "0"], "batch=0: at least one example is needed"),
     ],

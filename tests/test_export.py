@@ -1,6 +1,7 @@
 """What other programs run is what the pruned model computes: zeros stay zeros, in floats and in int8."""
 
 import importlib.util
+import math
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,15 @@ def test_without_onnx_or_with_a_batch_of_one_it_is_one_line(monkeypatch: pytest.
     monkeypatch.setattr(export.importlib.util, "find_spec", lambda name: name)
     with pytest.raises(BadInput, match=r"^example has a batch of 1"):
         export.to_onnx(small_lenet(), tmp_path / "a.onnx", torch.zeros(1, 1, 8, 8))
+    example = torch.zeros(2, 1, 8, 8)
+    with pytest.raises(BadInput, match=r"^LeNet cannot take the example: too many positional arguments"):
+        export.to_onnx(small_lenet(), tmp_path / "a.onnx", (example, example))
+    with pytest.raises(BadInput, match="is a folder: give the name of a file in it"):
+        export.to_onnx(small_lenet(), tmp_path, example)
+    with pytest.raises(BadInput, match="Linear is a class: expected a model of it"):
+        export.to_onnx(nn.Linear, tmp_path / "a.onnx", example)
+    with pytest.raises(BadInput, match=r"^amax of fc1\.weight is nan: expected the largest magnitude of an input"):
+        export.to_onnx(small_lenet(), tmp_path / "a.onnx", example, {"fc1.weight": math.nan})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -167,7 +177,7 @@ def test_without_a_gpu_sparse_tensors_are_refused_in_one_line():
         export.to_semi_structured(model, torch.float32)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: torch's 2:4 tensors live on one")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: to_semi_structured was not checked")
 def test_on_a_gpu_the_copy_computes_the_same():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10))

@@ -162,8 +162,21 @@ def coverage(model: nn.Module) -> float:
     return spoken / (spoken + sum(one.size for one in refusals) or 1)
 
 
+def refuse_no_model(model: object) -> None:
+    """Refuse what is no model.
+
+    Raises:
+        BadInput: it is a class of models, a `state_dict()`, or anything else.
+    """
+    if isinstance(model, type) and issubclass(model, nn.Module):
+        raise BadInput(f"{model.__name__} is a class: expected a model of it, such as {model.__name__}(...)")
+    if not isinstance(model, nn.Module):
+        raise BadInput(f"expected a model, a torch.nn.Module, found a {type(model).__name__}")
+
+
 def survey(model: nn.Module) -> tuple[list[Prunable], list[Refused]]:
     """Find what is prunable, and what looks as if it were and is not."""
+    refuse_no_model(model)
     found: dict[int, list] = {}  # by the parameter behind it: path, module, attribute, layout or why not
     layers: list[Prunable] = []
     refusals: list[Refused] = []

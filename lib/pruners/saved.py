@@ -14,20 +14,23 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialised
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
-from lib.base import BadInput, atomic
+from lib.base import BadInput, atomic, to_write
 from lib.kernels.two_four import DTYPES, compress, decompress
-from lib.pruners.layers import as_matrix, from_matrix, prunable
+from lib.pruners.layers import as_matrix, from_matrix, prunable, refuse_no_model
 from lib.pruners.masks import Masked, attach
 
 FORMS = ("bitmap", "two_four")
@@ -44,13 +47,17 @@ def save(model: nn.Module, path: str | Path, form: str = "bitmap") -> None:
             weights are stored as bitmaps.
 
     Raises:
-        BadInput: an unknown form, or something in the model's `state_dict()` that is no dense tensor.
+        BadInput: an unknown form, a path that cannot be written to, or something in the model's `state_dict()` that is
+            no dense tensor with values.
     """
     if form not in FORMS:
         raise BadInput(f"form={form!r}: known are {', '.join(FORMS)}")
     state, masks = plain(model)
+    path = to_write(path)
     if not_dense := [n for n, t in state.items() if not isinstance(t, Tensor) or t.layout != torch.strided]:
         raise BadInput(f"{not_dense[0]} is no dense tensor, which is all that safetensors hold")
+    if empty := [name for name, tensor in state.items() if is_lazy(tensor) or tensor.is_meta]:
+        raise BadInput(f"{empty[0]} has no values yet: run or load the model first")
     first, same, parts, about = {}, {}, {}, {}
     for name, tensor in state.items():
         place = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
@@ -65,7 +72,7 @@ def save(model: nn.Module, path: str | Path, form: str = "bitmap") -> None:
     parts = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in parts.items()}
     notes = {"masked": about, "same": same, "modules": getattr(state, "_metadata", {}), "sha256": _digest(parts)}
     metadata = {NOTES: json.dumps(notes)}  # one entry: safetensors writes several in any order
-    with atomic(Path(path)) as file:
+    with atomic(path) as file:
         file.write(serialised(parts, metadata))
 
 
@@ -90,9 +97,10 @@ def load(path: str | Path, model: nn.Module) -> None:
         if mine.shape != (tensor := state[name]).shape or mine.dtype != tensor.dtype:
             found, expected = (f"{list(one.shape)} of {one.dtype}" for one in (tensor, mine))
             raise BadInput(f"{name_of}: {name} is {found}, the model's is {expected}")
-    names = {layer.name for layer in prunable(model)} if masks or held else set()
-    lifted = {name: torch.ones_like(mask) for name, mask in held.items()}
-    attach(model, {name: mask for name, mask in (lifted | masks).items() if name in names})
+    if masks or held:
+        names = {layer.name for layer in prunable(model)}
+        lifted = {name: torch.ones_like(mask) for name, mask in held.items()}
+        attach(model, {name: mask for name, mask in (lifted | masks).items() if name in names})
     names, _ = _names(model)
     complete = OrderedDict((key, state.get(names.get(key), tensor)) for key, tensor in model.state_dict().items())
     complete._metadata = state._metadata
@@ -105,9 +113,9 @@ def read(path: str | Path) -> tuple[OrderedDict[str, Tensor], dict[str, Tensor]]
     Raises:
         BadInput: the file is not there, damaged, or not written by `save`.
     """
+    if not isinstance(path, (str, os.PathLike)) or not Path(path).is_file():
+        raise BadInput(f"{path} is no file" if isinstance(path, (str, os.PathLike)) else f"{path!r:.60} is no path")
     path = Path(path)
-    if not path.is_file():
-        raise BadInput(f"{path} is no file")
     try:
         with safe_open(path, framework="pt") as file:
             metadata, parts = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -115,9 +123,19 @@ def read(path: str | Path) -> tuple[OrderedDict[str, Tensor], dict[str, Tensor]]
         raise BadInput(f"{path.name} is no safetensors file, or cut off: {error}") from error
     if NOTES not in metadata:
         raise BadInput(f"{path.name} was not written by pruners.save: safetensors.torch.load_file reads it")
-    notes = json.loads(metadata[NOTES])
-    if _digest(parts) != notes["sha256"]:
-        raise BadInput(f"{path.name} is altered: its checksum does not fit; fetch or save it again")
+    try:
+        notes = json.loads(metadata[NOTES])
+        if _digest(parts) != notes["sha256"]:
+            raise BadInput(f"{path.name} is altered: its checksum does not fit; fetch or save it again")
+        return _restored(parts, notes)
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, BadInput):
+            raise
+        raise BadInput(f"{path.name} is altered: its notes do not fit its tensors; fetch or save it again") from error
+
+
+def _restored(parts: dict[str, Tensor], notes: Mapping[str, Any]) -> tuple[OrderedDict[str, Tensor], dict[str, Tensor]]:
+    """The state_dict and the masks of a file's tensors and of its notes about them."""
     masks, state = {}, OrderedDict()
     for name, about in notes["masked"].items():
         pieces = {part: parts.pop(f"{name}:{part}") for part in about["parts"]}
@@ -139,6 +157,7 @@ def plain(model: nn.Module) -> tuple[OrderedDict[str, Tensor], dict[str, Tensor]
     A mask on what another parametrization computes, groups of weights say, has no weight of its name beside it: the
     state has what is trained behind it.
     """
+    refuse_no_model(model)
     whole, (names, places) = model.state_dict(), _names(model)
     masks = {name: whole[key] for name, key in places.items()}
     state = OrderedDict((name, whole[key]) for key, name in names.items())

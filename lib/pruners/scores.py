@@ -93,7 +93,7 @@ def snip(model: nn.Module, loss: Loss | Sequence[Loss], select: Select = None) -
         select: as `layers.prunable`; a layer that is named and on which the loss does not depend is refused.
 
     Raises:
-        BadInput: no loss, one that is no real scalar, or one that does not depend on any layer.
+        BadInput: no loss, one that is no real scalar, one that does not depend on any layer, or no score but 0.
     """
     layers = prunable(model, select)
     with tracked(layers) as trained:
@@ -177,5 +177,9 @@ def _products(layers: Sequence[Prunable], trained: Mapping[str, Tensor], compute
 
 
 def _scores(layers: Sequence[Prunable], tensors: Sequence[Tensor]) -> Scores:
+    """The tensors as scores, unless they rank nothing."""
+    if not any(bool(tensor.any()) for tensor in tensors):
+        why = "the gradient of the loss is, as before training where a last layer begins at zero"
+        raise BadInput(f"every score is 0, so that none ranks above another: {why}")
     named = {layer.name: layer for layer in layers}
     return Scores(dict(zip(named, tensors, strict=True)), named)

@@ -15,6 +15,7 @@ zeros become code 0, so the pattern is kept and `kernels.two_four.compress` take
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -118,12 +119,17 @@ def quantised(model: nn.Module, amax: Mapping[str, float]) -> nn.Module:
 
     Args:
         amax: {parameter name: largest magnitude of the layer's input that is not clipped}.
+
+    Raises:
+        BadInput: a name that int8 has no codes for, or a magnitude that is negative or not finite.
     """
     model = duplicate(model).eval()
     pruners.detach(model)
     layers = {layer.name: layer for layer in codable(model)}
     if unknown := [name for name in amax if name not in layers] or ([] if amax else ["nothing"]):
         raise BadInput(f"amax is given for {unknown[0]}; int8 can take {', '.join(layers)}")
+    if bad := [name for name, value in amax.items() if not 0 <= value < math.inf]:
+        raise BadInput(f"amax of {bad[0]} is {amax[bad[0]]}: expected the largest magnitude of an input, 0 or more")
     replaced = {id(layers[name].module): Int8(layers[name].module, value) for name, value in amax.items()}
     for parent in list(model.modules()):
         for name, child in list(parent._modules.items()):  # named_children() names a shared layer only once

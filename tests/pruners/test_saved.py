@@ -17,6 +17,7 @@ from lib.kernels.two_four import decompress
 from lib.models.lenet import small_lenet
 from lib.models.resnet import small_resnet
 from lib.pruners.layers import as_matrix
+from lib.pruners.saved import NOTES
 
 
 def pruned(pattern: str = "two_four") -> nn.Module:
@@ -176,6 +177,55 @@ def test_a_wrong_file_is_one_line_and_changes_nothing(tmp_path: Path):
     with pytest.raises(BadInput, match="form='csr': known are bitmap, two_four"):
         pruners.save(model, path, "csr")
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def test_what_cannot_be_written_or_read_is_one_line(tmp_path: Path):
+    path, model = tmp_path / "a", pruned()
+    pruners.save(model, path)
+    for line, asked in {
+        "None is no path of a file to write": (model, None),
+        f"{tmp_path} is a folder: give the name of a file in it": (model, tmp_path),
+        f"{path} cannot be written to: ": (model, path / "b"),
+        "PosixPath.'.'. is no path of a file": (model, Path("")),
+        "expected a model, a torch.nn.Module, found a OrderedDict": (model.state_dict(), path),
+        "Linear is a class: expected a model of it": (nn.Linear, path),
+        "weight has no values yet: run or load the model first": (nn.Linear(2, 2, device="meta"), path),
+        "weight has no values yet": (nn.LazyLinear(2), path),
+    }.items():
+        with pytest.raises(BadInput, match=f"^{line}"):
+            pruners.save(*asked)
+    for line, asked in {
+        "None is no path": (None, model),
+        "expected a model, a torch.nn.Module, found a NoneType": (path, None),
+    }.items():
+        with pytest.raises(BadInput, match=f"^{line}"):
+            pruners.load(*asked)
+    pruners.save(nn.ReLU(), path)
+    pruners.load(path, nn.ReLU())  # nothing to keep is no error
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda notes: "no notes",
+        lambda notes: [],
+        lambda notes: {},
+        lambda notes: notes | {"masked": []},
+        lambda notes: notes | {"same": {"one": "nobody"}},
+        lambda notes: notes | {"masked": {f"{name}x": about for name, about in notes["masked"].items()}},
+        lambda notes: notes | {"masked": {n: about | {"shape": [4, 4]} for n, about in notes["masked"].items()}},
+        lambda notes: notes | {"masked": {n: about | {"parts": ["value"]} for n, about in notes["masked"].items()}},
+    ],
+)
+def test_notes_that_do_not_fit_the_tensors_are_one_line(change, tmp_path: Path):
+    model = nn.Linear(16, 4)
+    pruners.attach(model, pruners.n_of_m(pruners.magnitude(model)))
+    pruners.save(model, tmp_path / "a")
+    with safe_open(tmp_path / "a", framework="pt") as file:
+        notes, parts = json.loads(file.metadata()[NOTES]), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    save_file(parts, tmp_path / "a", {NOTES: json.dumps(change(notes))})
+    with pytest.raises(BadInput, match=r"^a is altered: its notes do not fit its tensors; fetch or save it again$"):
+        pruners.load(tmp_path / "a", nn.Linear(16, 4))
 
 
 def test_what_is_no_tensor_is_refused_by_name(tmp_path: Path):

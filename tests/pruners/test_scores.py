@@ -49,6 +49,15 @@ def test_random_scores_are_uniform_between_0_and_1():
     assert (counts - 1000).abs().max() < 4 * 30  # four standard deviations of a share of 0.1
 
 
+@pytest.mark.parametrize("score", [pruners.snip, pruners.grasp])
+def test_scores_that_are_all_zero_are_refused(score):
+    """Behind a last layer that begins at zero, as in MLP-Mixer, no weight gets a gradient."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2, bias=False))
+    nn.init.zeros_(model[2].weight)
+    with pytest.raises(BadInput, match="every score is 0, so that none ranks above another"):
+        score(model, lambda model: model(torch.ones(4)).square().sum())
+
+
 def test_snip_is_the_weight_times_its_gradient():
     model = nn.Linear(3, 1, bias=False)
     with torch.no_grad():
