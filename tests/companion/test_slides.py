@@ -86,6 +86,12 @@ def test_tags_add_a_cell_and_leave_one_out():
     ]
 
 
+def test_a_long_equation_is_set_smaller():
+    short, long = slides.slides(notebook(text("## A\n\n$$a + b$$\n\nWords.\n\n$$" + "a + b" * 30 + "$$")))
+    assert short.size == 1
+    assert 0.6 <= long.size < 0.7
+
+
 def test_long_text_is_set_smaller_and_links_to_notebooks_are_words():
     (slide,) = slides.slides(notebook(code(said("**What happened.** [12](12_a.ipynb) " + "word " * 300))))
     assert 0.5 <= slide.size < 0.7

@@ -1,1 +1,4 @@
-"""The executed notebooks as linked pages, without executing anything: `python -m lib.pages` writes html/."""
+"""The executed notebooks as linked pages and as slides, without executing anything.
+
+`python -m lib.pages` writes html/, `python -m lib.slides` writes slides/.
+"""

@@ -35,6 +35,7 @@ SKIPPED = ("Exercises", "Read next", "Where we deviate")  # sections for the des
 SPOKEN = ("**Guess first", "**In short", "**What happened", "**When it holds")  # paragraphs that are slides
 LINES = 24  # of a function that is still read from the last row
 LETTERS = 520  # of a text at full size; a longer one is set smaller
+WIDE = 100  # letters of LaTeX in an equation at full size
 HERE = Path(__file__).parent
 
 
@@ -136,7 +137,8 @@ def _of_text(text: str, heading: str, whole: bool) -> Iterator[Slide]:
             yield Slide("text", heading, _html(paragraph), _size(paragraph))
         elif paragraph.startswith("$$"):
             said = "" if before.startswith("$$") else before
-            yield Slide("text", heading, _html(f"{said}\n\n{paragraph}"), _size(said))
+            size = min(_size(said), max(0.6, WIDE / len(paragraph)))
+            yield Slide("text", heading, _html(f"{said}\n\n{paragraph}"), size)
 
 
 def _of_code(cell: NotebookNode, heading: str, whole: bool) -> Iterator[Slide]:
