@@ -4,6 +4,7 @@ On every x86-64 processor: `lib.companion.portable` makes it so, and `lib.bench.
 that is to blame where it does not.
 """
 
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -45,8 +46,17 @@ def test_every_experiment_is_checked():
     assert sorted(CHEAP) == sorted(names())
 
 
+@pytest.fixture(scope="module")
+def worker() -> Iterator[ProcessPoolExecutor]:
+    """One fresh process for all, as in a sweep: how torch computes is fixed when a process starts."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as fresh:
+        yield fresh
+
+
 @pytest.mark.parametrize("name", CHEAP)
-def test_a_configuration_computed_again_gives_the_committed_rows(name: str, tmp_path: Path):
+def test_a_configuration_computed_again_gives_the_committed_rows(
+    name: str, worker: ProcessPoolExecutor, tmp_path: Path
+):
     work = grid(name, "quick")
     chosen = [c for c in work.configurations.values() if c.items() >= CHEAP[name].items()]
     assert len(chosen) == 1
@@ -56,8 +66,7 @@ def test_a_configuration_computed_again_gives_the_committed_rows(name: str, tmp_
     committed = runs[pd.Series(mine)].reset_index(drop=True)
     other = getattr(work.experiment, "needs", lambda configuration: None)(chosen[0])
     needed = [row for row in rows if other is not None and work.identity(row) == work.identity(other)]
-    with ProcessPoolExecutor(1, get_context("spawn")) as fresh:  # how torch computes is fixed when a process starts
-        outcome = fresh.submit(run_one, name, chosen[0], Context(), work.source_hash, SETTINGS, needed).result()
+    outcome = worker.submit(run_one, name, chosen[0], Context(), work.source_hash, SETTINGS, needed).result()
     assert outcome["status"] == "finished", outcome["traceback"]
     again = work.table(outcome["rows"])
     for table, file in ((again, "again.csv"), (committed, "committed.csv")):

