@@ -180,7 +180,7 @@ SOLUTIONS = {
     "20.2": 11,  # 2^10 < 6^4 = 1296 <= 2^11
     "20.3": one_of_two,
     "20.4": pack,
-    "20.5": 78.3,
+    "20.5": 76.8,
     "21.1": 1.0737,
     "21.2": 1.78,
     "21.3": lambda size, multiple: -(-size // multiple) * multiple,
