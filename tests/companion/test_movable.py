@@ -9,10 +9,12 @@ import subprocess
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import nbformat
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
+from lib import base
 from lib.base import BadInput
 from lib.companion import movable as module
 from lib.companion.movable import movable
@@ -85,6 +87,16 @@ def test_too_many_bytes_are_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "LARGEST", 500)
     with pytest.raises(BadInput, match="500 are allowed"):
         three()
+
+
+def test_each_part_has_a_figure_that_moves():
+    """Notebook 00 and the five papers' parts."""
+    parts = set()
+    for path in base.NOTEBOOKS.glob("*.ipynb"):
+        cells = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+        if any(re.search(r"^movable\(", source, re.MULTILINE) for source in cells):
+            parts.add(path.stem[0])
+    assert parts == set("012345")
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no browser here: Debian's package chromium has one")

@@ -170,7 +170,7 @@ EXERCISES: dict[str, Checker] = {
         learned="This is a circular convolution, which is why a Fourier transform turns it into single products.",
     ),
     "50.5": number(
-        81.3,
+        100 * (3 / 4 + (1 / 4) / 4),  # the mean's share of the energy, and a quarter of the rest
         "weight = torch.rand(64, 64); near = expand(project(weight, table), table, (64, 64)); compare sums of squares.",
         tolerance=2.0,
         wrong={

@@ -23,6 +23,17 @@ def _errors(scores: list[float], same: list[bool], threshold: float) -> tuple[fl
     return float(miss[at]), float(false_alarm[at])
 
 
+def _errors_of_all(scores: list[float], same: list[bool], threshold: float) -> tuple[float, float]:
+    """Divides by all trials instead of those of a kind: a typical mistake."""
+    miss, false_alarm = _errors(scores, same, threshold)
+    return miss * sum(same) / len(same), false_alarm * (len(same) - sum(same)) / len(same)
+
+
+def _errors_above(scores: list[float], same: list[bool], threshold: float) -> tuple[float, float]:
+    """Rejects a score equal to the threshold: a typical mistake."""
+    return _errors(scores, same, math.nextafter(threshold, math.inf))
+
+
 def _importance(weights: list[float]) -> list[float]:
     fusion = Fusion(len(weights), 1, "paper")
     fusion.weights.data = torch.tensor(weights)
@@ -32,6 +43,11 @@ def _importance(weights: list[float]) -> list[float]:
 def _soft_cross_entropy(student: list[float], teacher: list[float]) -> float:
     logits, targets = (torch.tensor([shares], dtype=torch.float64).log() for shares in (student, teacher))
     return round(float(label_loss(logits, targets)), 4)
+
+
+def _entropy_left_out(student: list[float], teacher: list[float]) -> float:
+    """Takes the divergence for the cross-entropy: a typical mistake."""
+    return round(_soft_cross_entropy(student, teacher) - _soft_cross_entropy(teacher, teacher), 4)
 
 
 def _norm_over_mean(cosine: float, positions: int) -> float:
@@ -47,6 +63,13 @@ EXERCISES: dict[str, Checker] = {
     "30.1": number(
         frames(2 * RATE),
         "The first window ends after 25 ms; how many more steps of 10 ms fit into the rest?",
+        wrong={
+            200: "the last windows would reach beyond the end; only whole ones count.",
+            197: "197 steps fit into the rest; the window before the first step is a frame, too.",
+            80: "windows overlap: one starts every 10 ms, not every 25.",
+        },
+        second="1 + the whole part of (2000 - 25) / 10.",
+        learned="A hundred frames a second, less two at the end: so long is every feature map of such a crop.",
     ),
     "30.2": function(
         _errors,
@@ -57,45 +80,123 @@ EXERCISES: dict[str, Checker] = {
             ([1.0, 2.0], [False, True], 9.0),
         ],
         "Misses: of those of one speaker, how many are below? False alarms: of those of two, how many are not below?",
+        wrong=[
+            (_errors_above, "a score equal to the threshold is accepted."),
+            (
+                lambda scores, same, threshold: _errors(scores, same, threshold)[::-1],
+                "the pair is (misses, false alarms), in this order.",
+            ),
+            (_errors_of_all, "each share is of the trials of its kind, not of all."),
+        ],
+        second="ones = the scores of one speaker; misses = sum(s < threshold for s in ones) / len(ones).",
+        learned="Each share is of its own kind, so it does not matter how many trials of a kind there are.",
     ),
     "30.3": number(
         min_dcf(np.array([0.4]), np.array([0.002])),
         "0.01 times the misses plus 0.99 times the false alarms, divided by 0.01.",
         tolerance=1e-3,
+        wrong={
+            0.402: "the two errors are weighed: 0.01 and 0.99.",
+            0.00598: "the cost is divided by that of the better blind decision, which is 0.01.",
+            0.198: "that is the part of the false alarms; misses cost, too.",
+        },
+        second="(0.01 x 0.4 + 0.99 x 0.002) / 0.01.",
+        learned="A fifth of a percent of false alarms costs half as much as 40 % of misses: minDCF is strict.",
     ),
     "31.1": number(
         _importance([0.0, 0.0, math.log(3)])[2],
         "Take e to the power of each weight, then its share of the sum.",
         tolerance=1e-3,
+        wrong={
+            1 / 3: "that would be so if all three weights were equal.",
+            1.0: "e to the power of 0 is 1, so the other two maps count as well.",
+            3.0: "that is e to the power of the weight; divide by the sum of all three.",
+        },
+        second="3 / (1 + 1 + 3).",
+        learned="The shares add up to one and none is ever zero, so no map can be lost for good.",
     ),
     "31.2": function(
         _soft_cross_entropy,
         [([0.75, 0.25], [0.5, 0.5]), ([0.2, 0.3, 0.5], [0.2, 0.3, 0.5]), ([0.1, 0.9], [0.9, 0.1])],
         "Minus the sum of the teacher's probabilities times the logarithms of the student's.",
+        wrong=[
+            (
+                lambda student, teacher: _soft_cross_entropy(teacher, student),
+                "the two have changed places: the logarithm is of the student's probabilities.",
+            ),
+            (lambda student, teacher: -_soft_cross_entropy(student, teacher), "the sign: a loss is not negative."),
+            (_entropy_left_out, "that is the divergence; the cross-entropy has the teacher's entropy on top."),
+        ],
+        second="round(-sum(q * math.log(p) for p, q in zip(student, teacher)), 4).",
+        learned="It is smallest where both agree, and even there not zero: a teacher in doubt leaves its entropy.",
     ),
     "31.3": number(
         _norm_over_mean(0.98, 5 * 38),
         "The squared length is 0.04. Its root is the norm; divided by the number of positions it is the mean.",
         tolerance=1.0,
+        wrong={
+            190: "that is the squared norm over the mean; the printed norm is its root.",
+            5: "the mean divides the squared length by the number of positions, 5 x 38.",
+            38: "0.2 x 190 is only the numerator; the squared length 0.04 divides it.",
+        },
+        second="0.2 / (0.04 / 190).",
+        learned="A factor of nearly a thousand hides in one pair of bars: a weight of 100 fits only one reading.",
     ),
     "32.1": number(
         measures.worst_percentage([(0.2453, 0.1873, 0.0)]),
         "What is gone, as a share of what there was before.",
         tolerance=0.06,
+        wrong={
+            20.4: "that is what the text prints; compute it from the two numbers of the table.",
+            5.8: "that is the difference in hundredths; the question is for a share of what was before.",
+            31.0: "that is relative to the value after; an improvement is of what was before.",
+        },
+        second="100 x (0.2453 - 0.1873) / 0.2453.",
+        learned="Two numbers of the same paper differ by three points: recompute what a text says of its table.",
     ),
     "32.2": number(
         float(embedding_mse(torch.tensor([[4.0, 0.0]]), torch.tensor([[8.0, 0.0]]))),
         "The difference of the two is as long as what is missing; its length is squared.",
+        wrong={
+            4: "that is the length of the difference; the term is its square.",
+            8: "squares are added up over the embedding's numbers, not averaged.",
+            48: "that is the difference of the squares; the term is the square of the difference.",
+        },
+        second="(8 - 4)^2.",
+        learned="The cosine does not see length at all, which is why the two terms are used together.",
     ),
     "32.3": function(
         measures.all_training,
         [(10, 20, True), (10, 20, False), (7, 0, False), (1, 3, True)],
         "Three passes for each network that is trained, and one where it only teaches.",
+        wrong=[
+            (
+                lambda student, teacher, pretrained: 3 * student + (teacher if pretrained else 3 * teacher),
+                "a pretrained teacher was trained before, and that counts, too.",
+            ),
+            (
+                lambda student, teacher, pretrained: 3 * (student + teacher),
+                "a pretrained teacher is run once more for every crop that the student learns from.",
+            ),
+            (
+                lambda student, teacher, pretrained: student + teacher + (teacher if pretrained else 0),
+                "training costs three passes: one forward and about two backward.",
+            ),
+        ],
+        second="3 * (student + teacher), and teacher once more if it is pretrained.",
+        learned="A teacher costs mostly because it has to be trained, hardly because it teaches.",
     ),
     "33.1": number(
         100 * 3.45 / 5.98 * storage.bits("two_four", 1, 4, 2, 32) / storage.bits("dense", 1, 4, 4, 32),
         "Of four weights two are left, 32 bits each, with 2 bits of place for each; then times the share of weights.",
         tolerance=0.06,
+        wrong={
+            28.8: "each kept weight has two bits for its place.",
+            57.7: "that is the smaller network without the pattern.",
+            53.1: "that is the pattern alone; the network has fewer weights as well.",
+        },
+        second="3.45 / 5.98 x (2 x 32 + 2 x 2) / (4 x 32).",
+        learned="A smaller network and a pattern multiply: together they leave less than a third.",
     ),
     "33.2": function(
         _cost_of_pattern,
@@ -104,6 +205,22 @@ EXERCISES: dict[str, Checker] = {
             ({"dense": 4.0, "pruned": 9.0, "retrained": 3.0, "dense_twice": 4.0},),
         ],
         "The fair rival had as much training: divide by its errors and take 1 away.",
+        wrong=[
+            (
+                lambda errors: 100 * (errors["retrained"] / errors["dense"] - 1),
+                "the retrained network had two trainings; its rival has to have had two as well.",
+            ),
+            (
+                lambda errors: 100 * (errors["pruned"] / errors["dense_twice"] - 1),
+                "that is the network before it was trained again.",
+            ),
+            (
+                lambda errors: errors["retrained"] - errors["dense_twice"],
+                "that is in points; the question is for percent of the rival's errors.",
+            ),
+        ],
+        second='100 * (errors["retrained"] / errors["dense_twice"] - 1).',
+        learned="Against one training of the dense network the pattern would be praised for the second training.",
     ),
 }
 

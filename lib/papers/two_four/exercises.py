@@ -1,4 +1,6 @@
-"""Exercises of paper 2: 20 to 22 here, 23 to 25 and 27 in `workflow_`, 26 in `tasks_`, 28 in `beyond_`, 29 in
+"""Exercises of paper 2: notebooks 20 to 22.
+
+Those of 23 and 24 are in `workflow_exercises`, 25 and 27 in `phases_`, 26 in `tasks_`, 28 in `beyond_`, 29 in
 `translation_exercises`.
 """
 
@@ -11,7 +13,13 @@ import torch
 from lib import pruners
 from lib.companion.exercises.checkers import Checker, checking, function, number
 from lib.kernels import products, storage
-from lib.papers.two_four import beyond_exercises, tasks_exercises, translation_exercises, workflow_exercises
+from lib.papers.two_four import (
+    beyond_exercises,
+    phases_exercises,
+    tasks_exercises,
+    translation_exercises,
+    workflow_exercises,
+)
 from lib.pruners import permutation
 
 
@@ -41,6 +49,12 @@ def _places_in_the_row(row: list[float]) -> tuple[list[float], list[int]]:
     """Counts places from the beginning of the row: a typical mistake."""
     values, places = _packed(row)
     return values, [4 * (i // 2) + place for i, place in enumerate(places)]
+
+
+def _kept_of_a_gaussian(n: int, m: int) -> float:
+    """Percent of the magnitude that n of m keeps of the matrix of notebook 20."""
+    weight = torch.randn(256, 512, generator=torch.Generator().manual_seed(0)).abs()
+    return 100 * float((weight * pruners.n_of_m({"w": weight}, n, m)["w"]).sum() / weight.sum())
 
 
 def _saved(value_bits: int) -> float:
@@ -145,7 +159,7 @@ EXERCISES: dict[str, Checker] = (
             learned="Every group takes the same room: so the n-th value is found without looking at others.",
         ),
         "20.5": number(
-            78.3,
+            _kept_of_a_gaussian(4, 8),
             "pruners.n_of_m(scores, 4, 8) gives the mask; add up the magnitudes that it keeps, over those of all.",
             tolerance=1.0,
             wrong={
@@ -290,6 +304,7 @@ EXERCISES: dict[str, Checker] = (
         ),
     }
     | workflow_exercises.EXERCISES
+    | phases_exercises.EXERCISES
     | tasks_exercises.EXERCISES
 )
 EXERCISES |= beyond_exercises.EXERCISES | translation_exercises.EXERCISES

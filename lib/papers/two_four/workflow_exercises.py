@@ -1,4 +1,4 @@
-"""Exercises of paper 2: notebooks 23 to 25 and 27."""
+"""Exercises of paper 2: notebooks 23 and 24."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from scipy import stats
 from lib.companion.exercises.checkers import Checker, function, number
 from lib.companion.statistics import interval, verdict
 from lib.kernels import int8
-from lib.pruners.transposable import dual, patterns
 
 
 def _judge(differences: list[float], margin: float) -> str:
@@ -66,15 +65,6 @@ def _divergence(p: list[float], q: list[float]) -> float:
 def _divergence_in_bits(p: list[float], q: list[float]) -> float:
     """Takes the logarithm to base two: a typical mistake."""
     return round(_divergence(p, q) / math.log(2), 9)
-
-
-def _may_read(places: int) -> list[list[bool]]:
-    return torch.ones(places, places, dtype=torch.bool).tril().tolist()
-
-
-def _dual(block: list[list[float]], n: int, rows: list[float], columns: list[float]) -> float:
-    scores, u, v = (torch.tensor([values], dtype=torch.float64) for values in (block, rows, columns))
-    return float(dual(scores, n, u, v))
 
 
 EXERCISES: dict[str, Checker] = {
@@ -212,33 +202,5 @@ EXERCISES: dict[str, Checker] = {
         },
         second="Clipping 100 of a million numbers by 26 gives a root mean square of 0.26; a coarse step gives 0.07.",
         learned="A mean of squares forgives no outlier. The divergence does, and so do most networks.",
-    ),
-    "25.1": function(
-        _may_read,
-        [(1,), (2,), (5,)],
-        "Row t is the place that reads, column s the place that is read: true where s is at most t.",
-    ),
-    "25.2": number(math.log2(65), "Each character gets a share of 1/65; take minus its logarithm to base 2.", 0.005),
-    "25.3": number(
-        12 * math.ceil(100 / 16),
-        "An epoch has ceil(labels / batch) updates, because the last batch of an epoch may be smaller.",
-    ),
-    "27.1": number(
-        math.ceil(math.log2(len(patterns()))),
-        "Count the patterns of the block; n bits tell 2^n things apart.",
-    ),
-    "27.2": function(
-        _dual,
-        [
-            ([[3.0, 1.0], [2.0, 2.0]], 1, [2.0, 1.0], [1.0, 1.0]),
-            ([[4.0, 1.0], [1.0, 4.0]], 1, [0.0, 0.0], [0.0, 0.0]),
-            ([[1.0, 0.0, 2.0], [0.0, 5.0, 1.0], [3.0, 3.0, -1.0]], 2, [1.0, -1.0, 0.5], [0.0, 0.5, 2.0]),
-        ],
-        "n times all prices together, and of each place what its score exceeds the two prices by, if it does.",
-    ),
-    "27.3": number(
-        100 * (33 - 30) / 33,
-        "The bound is on or above the optimum: the loss is largest if a mask reaches it.",
-        tolerance=0.05,
     ),
 }

@@ -1,0 +1,145 @@
+"""Answers to experiments whose numbers come from a run: each is computed again as its notebook asks for it.
+
+Other experiments are checked by a law, which the checker computes; these would go stale unseen when a network, a data
+set or a random draw changes.
+"""
+
+import ast
+import copy
+from collections.abc import Callable
+
+import nbformat
+import pytest
+import torch
+
+from lib import base, pruners
+from lib.kernels import block_circulant
+from lib.models.lenet import small_lenet
+from lib.pruners import gates, permutation
+from lib.training.gated import train as train_gated
+from lib.training.supervised import accuracy, train
+from tests.companion.test_exercises import EXERCISES, SOLUTIONS
+
+
+def live(notebook: str, *names: str) -> dict:
+    """Run those statements of a notebook that import or that give one of these names its value, in their order."""
+    there, found = nbformat.read(base.NOTEBOOKS / f"{notebook}.ipynb", as_version=4), {}
+    for cell in (cell for cell in there.cells if cell.cell_type == "code"):
+        for one in ast.parse(cell.source).body:
+            text = ast.unparse(one)
+            given = [
+                name.id for name in ast.walk(one) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
+            ]
+            given += [one.name] if isinstance(one, ast.FunctionDef | ast.ClassDef) else []
+            wanted = isinstance(one, ast.Import | ast.ImportFrom) or (set(given) & set(names) - set(found))
+            if wanted or any(text.startswith(name) for name in names if "(" in name):
+                exec(compile(ast.Module([one], []), notebook, "exec"), found)
+    return found
+
+
+def chance_on_the_moons() -> float:
+    """00.5: 95 % of the network on top removed by chance, five seeds."""
+    there = live("00_start_here", "moons", "schedule")
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(
+        torch.nn.Linear(2, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 2)
+    )
+    train(network, there["moons"], there["schedule"], seed=0)
+    found = []
+    for seed in range(5):
+        model = copy.deepcopy(network)
+        pruners.attach(model, pruners.unstructured(pruners.random(model, seed=seed), sparsity=0.95))
+        found.append(accuracy(model, there["moons"]))
+    return sum(found) / 5
+
+
+def alike_columns() -> float:
+    """22.5: what annealing gains where columns are of one size, twenty matrices."""
+    gains = []
+    for seed in range(20):
+        matrix = torch.randn(8, 16, generator=torch.Generator().manual_seed(seed))
+        order = permutation.anneal(matrix, 10_000)
+        gains.append(100 * (permutation.kept_magnitude(matrix[:, order]) / permutation.kept_magnitude(matrix) - 1))
+    return sum(gains) / 20
+
+
+def fresh_under_the_mask() -> float:
+    """23.5: a new network under the masks of the trained one, one session."""
+    there = live("23_train_prune_retrain", "digits", "settings")
+    torch.manual_seed(1)
+    network = small_lenet()
+    train(network, there["digits"], there["settings"], seed=1)
+    torch.manual_seed(2)
+    fresh = small_lenet()
+    pruners.attach(fresh, pruners.two_four(network))
+    return train(fresh, there["digits"], there["settings"], seed=1)[-1]["accuracy"]
+
+
+def at_a_third_of_the_price() -> float:
+    """42.5: by what factor the live weights of the live network grow when each price is 0.3 of what it was."""
+    there, live_weights = live("42_mnist", "digits", "prices", "speed"), []
+    for part in (1, 0.3):
+        torch.manual_seed(0)
+        model = gates.gated(small_lenet(), k=7)
+        prices = tuple(part * price for price in there["prices"])
+        settings = there["GatedTraining"](epochs=(4, 14, 4), lambdas=prices, k=7, **there["speed"])
+        live_weights.append(train_gated(model, there["digits"], settings, seed=0)[-1]["parameters_live"])
+    return live_weights[1] / live_weights[0]
+
+
+def projected() -> float:
+    """50.5: what a projection keeps of the energy of positive weights."""
+    weight = torch.rand(64, 64, generator=torch.Generator().manual_seed(0))
+    table = block_circulant.circulant(4)
+    near = block_circulant.expand(block_circulant.project(weight, table), table, weight.shape)
+    return 100 * float(near.square().sum() / weight.square().sum())
+
+
+def one_of_four() -> float:
+    """62.5: a network for digits with one of every four weights, not trained again."""
+    names = ("Network", "train", "accuracy", "digits", "seen", "labels")
+    there = live("62_your_network", *names)
+    torch.manual_seed(0)
+    model = there["train"](there["Network"](), epochs=4)
+    pruners.attach(model, pruners.n_of_m(pruners.magnitude(model).only(pruners.eligible(model)), 1, 4))
+    return there["accuracy"](model)
+
+
+def places_that_see_a_change() -> float:
+    """25.5: at how many of 32 places a model of characters answers otherwise when place 10 holds another character."""
+    from lib.models.transformer import small_decoder
+
+    torch.manual_seed(0)
+    model = small_decoder(26, window=32).eval()
+    tokens = torch.randint(26, (1, 32))
+    changed = tokens.clone()
+    changed[0, 10] = (changed[0, 10] + 1) % 26
+    with torch.no_grad():
+        return int((model(tokens) != model(changed)).any(-1).sum())
+
+
+RUNS: dict[str, tuple[Callable[[], float], float]] = {  # how to run it, and how far the written solution may be off
+    "00.5": (chance_on_the_moons, 1.0),
+    "22.5": (alike_columns, 0.05),
+    "23.5": (fresh_under_the_mask, 1.0),
+    "25.5": (places_that_see_a_change, 0),
+    "42.5": (at_a_third_of_the_price, 0.75),
+    "50.5": (projected, 1.0),
+    "62.5": (one_of_four, 1.0),
+}
+
+
+@pytest.mark.parametrize("exercise", RUNS)
+def test_a_run_gives_the_number_that_the_checker_takes_for_right(exercise: str):
+    run, off = RUNS[exercise]
+    found = run()
+    assert EXERCISES[exercise](found) is None
+    assert SOLUTIONS[exercise] == pytest.approx(found, abs=off)
+
+
+def test_random_draws_bear_out_the_law_of_two_equal_networks():
+    """43.5: the share of pairs that are 0.69 points apart or more, which the checker computes from a normal one."""
+    draws = torch.distributions.Binomial(10_000, torch.tensor(0.85))
+    torch.manual_seed(0)
+    apart = (draws.sample((100_000,)) - draws.sample((100_000,))).abs()
+    assert EXERCISES["43.5"](100 * float((apart >= 69).double().mean())) is None
