@@ -11,7 +11,7 @@ import pandas as pd
 
 from lib import base
 from lib.base import BadInput, atomic
-from lib.companion.settings import SCALES
+from lib.companion.sweep.settings import SCALES
 
 if TYPE_CHECKING:  # sweeps draw nothing, and matplotlib takes half a second to load
     from matplotlib.figure import Figure

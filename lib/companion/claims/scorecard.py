@@ -11,8 +11,8 @@ from lib.base import BadInput
 from lib.companion.claims.judge import MISSING
 from lib.companion.claims.papers import Paper
 from lib.companion.results import read_claims
-from lib.companion.settings import SCALES
 from lib.companion.statistics import NOT_RUN, in_words
+from lib.companion.sweep.settings import SCALES
 
 
 def largest(results: Path = base.RESULTS) -> pd.DataFrame:

@@ -20,8 +20,7 @@ from tqdm import tqdm
 
 from lib import base
 from lib.base import BadInput, build
-from lib.companion import portable, settings
-from lib.companion.sweep import imports
+from lib.companion.sweep import imports, portable, settings
 from lib.companion.sweep.context import Context, Stopped
 
 NEEDED = {  # of an experiment's module

@@ -21,8 +21,8 @@ import yaml
 from lib import base
 from lib.base import BadInput
 from lib.companion.results import read_csv, write_text
-from lib.companion.settings import read_yaml
 from lib.companion.sweep.grid import Grid, key
+from lib.companion.sweep.settings import read_yaml
 
 MOST_SEEDS = 20  # of a sweep that one may go on from
 

@@ -34,8 +34,8 @@ import yaml
 from lib import base
 from lib.base import BadInput
 from lib.companion.results import read_csv, write_csv, write_text
-from lib.companion.settings import read_yaml
 from lib.companion.sweep.context import Stopped
+from lib.companion.sweep.settings import read_yaml
 from lib.data import policies
 from lib.data.environments import normalised_return
 from lib.models.mlp import MLP
