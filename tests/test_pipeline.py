@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from lib import base
+from lib.companion.results import read_claims, read_scorecard
 from lib.companion.sweep import imports
 from lib.companion.sweep.grid import module_of, paper_of
 
@@ -150,6 +151,13 @@ def test_making_the_quick_results_never_trains_at_the_real_scale():
     made = written("real")
     assert made
     assert [(dep, name) for dep in read for name in made if Path(name).is_relative_to(dep)] == []
+
+
+def test_the_scorecard_names_every_run_file_that_verdicts_of_the_real_scale_come_from():
+    """Notebooks read those runs, and stand on the scorecard in their place."""
+    named = set(read_claims("real").runs.dropna()) - {""}
+    assert named
+    assert named - set(read_scorecard().runs) == set()
 
 
 def test_every_quick_result_belongs_to_one_stage():

@@ -19,7 +19,7 @@ from torch.nn.utils import parametrize
 from tqdm import tqdm
 
 from lib.base import BadInput, refuse_unknown
-from lib.models.actor_critic import ActorCritic, Sizes
+from lib.models.game_player import ActorCritic, Sizes
 from lib.training import checkpoints
 from lib.training.callbacks import Callback
 from lib.training.precision import autocast, check

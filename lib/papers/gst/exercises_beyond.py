@@ -7,7 +7,7 @@ import math
 import torch
 
 from lib.companion.exercises.checkers import Checker, function, number
-from lib.models.actor_critic import Sizes
+from lib.models.game_player import Sizes
 from lib.training import actor_critic
 
 

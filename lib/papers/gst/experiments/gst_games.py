@@ -24,7 +24,7 @@ from torch import nn
 from lib import pruners
 from lib.base import BadInput, Count
 from lib.companion.sweep.context import Context
-from lib.models.actor_critic import Sizes
+from lib.models.game_player import Sizes
 from lib.papers.gst.experiments.algorithm import Compression, GroupSparseTraining, begin, share
 from lib.papers.gst.experiments.ways import METHODS, RATIOS, SINGLE, Blocks, Pruning, refuse_methods
 from lib.training import actor_critic
