@@ -1,4 +1,4 @@
-"""`python -m lib.claims`: the program of `lib.companion.claims`."""
+"""Start `python -m lib.claims`, the program of `lib.companion.claims`."""
 
 from lib.companion.sweep import portable
 

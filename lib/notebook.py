@@ -1,4 +1,4 @@
-"""`python -m lib.notebook`: the program of `lib.companion.notebook`."""
+"""Start `python -m lib.notebook`, the program of `lib.companion.notebook`."""
 
 from lib.companion.sweep import portable
 

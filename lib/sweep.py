@@ -1,4 +1,4 @@
-"""`python -m lib.sweep`: the program of `lib.companion.sweep`."""
+"""Start `python -m lib.sweep`, the program of `lib.companion.sweep`."""
 
 from lib.companion.sweep import portable
 

@@ -1,4 +1,4 @@
-"""Reading and writing what the pipeline passes on: runs, claims, tables, figures. Small files, fixed formats."""
+"""Read and write what the pipeline passes on: runs, claims, tables, figures. Small files, fixed formats."""
 
 from __future__ import annotations
 

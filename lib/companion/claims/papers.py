@@ -1,4 +1,4 @@
-"""The papers: lib/papers/NAME/claims.yaml, read and checked."""
+"""Read and check the claims of the papers, lib/papers/NAME/claims.yaml."""
 
 from __future__ import annotations
 

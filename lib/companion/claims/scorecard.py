@@ -1,4 +1,6 @@
-"""For each claim the verdict that counts: on the paper's own data where there is one, else at the largest scale."""
+"""Find for each claim the verdict that counts: on the paper's own data where there is one, else at the largest
+scale.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The executed notebooks as linked pages, without executing anything: `python -m lib.pages` writes html/."""
+"""Link the executed notebooks as pages, without executing anything: `python -m lib.pages` writes html/."""

@@ -1,4 +1,4 @@
-"""An experiment at a scale: its configurations, the keys they are stored under, and one of them run."""
+"""List the configurations of an experiment at a scale and the keys they are stored under, and run one of them."""
 
 from __future__ import annotations
 

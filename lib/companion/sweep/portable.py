@@ -1,4 +1,4 @@
-"""The same bits on every x86-64 processor with AVX2: how quick sweeps, notebooks and tests compute, and why so.
+"""Make quick sweeps, notebooks and tests compute the same bits on every x86-64 processor with AVX2, and say why so.
 
 A library that multiplies or takes a root asks the processor who made it, which instructions it knows and how large its
 cache is, and takes another kernel on each; another kernel rounds elsewhere, and training is chaotic. Each setting here

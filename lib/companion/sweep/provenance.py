@@ -1,4 +1,4 @@
-"""What lies beside a run file that no gate recomputes: where its numbers come from.
+"""Write beside a run file, which no gate recomputes, where its numbers come from.
 
 `runs/EXPERIMENT.provenance.yaml` names commit, source hash, versions, device and seconds, and which configurations
 are finished, so that another machine can go on from the CSV. What was computed elsewhere is a part of its own.

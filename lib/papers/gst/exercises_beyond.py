@@ -1,4 +1,4 @@
-"""Exercises of paper 5 beyond MuJoCo: notebooks 54 and 55."""
+"""Check exercises of paper 5 beyond MuJoCo: notebooks 54 and 55."""
 
 from __future__ import annotations
 

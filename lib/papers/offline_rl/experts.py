@@ -1,4 +1,4 @@
-"""`python -m lib.papers.offline_rl.experts ENV`: train an expert of the project's own with TD3, and save it.
+"""Train an expert of the project's own with TD3, and save it: `python -m lib.papers.offline_rl.experts ENV`.
 
     python -m lib.papers.offline_rl.experts Hopper-v4 --steps 400000  # hours; stopped, it goes on with the same command
     python -m lib.papers.offline_rl.experts Hopper-v4 --keep          # into lib/data/experts/, also while it trains

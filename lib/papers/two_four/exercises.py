@@ -1,4 +1,6 @@
-"""Exercises of paper 2: 20 to 22 here, 23 to 25 and 27 in `workflow_`, 26 in `tasks_`, 28 in `beyond_exercises`."""
+"""Check exercises of paper 2: 20 to 22 here, 23 to 25 and 27 in `workflow_`, 26 in `tasks_`, 28 in
+`beyond_exercises`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Group-sparse training of agents that play from pixels (paper 5, section 4.4 and figure 9).
+"""Train agents that play from pixels group-sparsely (paper 5, section 4.4 and figure 9).
 
 One configuration is one game, one learner (A2C or PPO), one seed, and one way of training:
 

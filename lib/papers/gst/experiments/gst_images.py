@@ -1,4 +1,4 @@
-"""Group-sparse training of classifiers (paper 5, section 4.5 and figure 10), and the rivals it is compared with.
+"""Train classifiers group-sparsely (paper 5, section 4.5 and figure 10), and the rivals they are compared with.
 
 One configuration is one network on one data set, one seed, and one way of training:
 

@@ -1,4 +1,4 @@
-"""What every experiment of paper 5 sets: how blocks are made, and how reward-aware pruning goes on."""
+"""Set what every experiment of paper 5 sets: how blocks are made, and how reward-aware pruning goes on."""
 
 from __future__ import annotations
 
