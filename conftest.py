@@ -2,6 +2,6 @@
 
 import os
 
-from lib.companion import portable
+from lib.companion.sweep import portable
 
 os.environ.update(portable.SETTINGS)  # before anything loads NumPy

@@ -1,1 +1,1 @@
-"""Sparsity, Reproduced: five papers on smaller neural networks, rebuilt from their equations."""
+"""Rebuild five papers on smaller neural networks from their equations: Sparsity, Reproduced."""

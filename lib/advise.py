@@ -1,4 +1,4 @@
-"""Before anything is pruned: what would each layer gain from 2:4, from unstructured zeros, from int8, on this machine?
+"""Say before pruning what each layer would gain on this machine from 2:4, from unstructured zeros and from int8.
 
     from lib.advise import advise
     advise(model, batch=64, shape=(3, 32, 32))

@@ -1,4 +1,6 @@
-"""What every room stands on: where things are, bad input refused at the door, and files written whole or not at all."""
+"""Hold what every room stands on: where things are, bad input refused at the door, files written whole or not at
+all.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`python -m lib.claims`: the program of `lib.companion.claims`."""
+"""Start `python -m lib.claims`, the program of `lib.companion.claims`."""
 
-from lib.companion import portable
+from lib.companion.sweep import portable
 
 if __name__ == "__main__":
     portable.settle([])  # before NumPy is loaded; verdicts of any scale are the same everywhere

@@ -1,4 +1,4 @@
-"""`python -m lib.compare`: the program of `lib.companion.compare`."""
+"""Start `python -m lib.compare`, the program of `lib.companion.compare`."""
 
 from lib.companion.compare import main
 

@@ -1,4 +1,4 @@
-"""`from lib.exercises import check, hint`: the exercises of all notebooks, found by their numbers."""
+"""Find the exercises of all notebooks by their numbers: `from lib.exercises import check, hint`."""
 
 from lib.companion.exercises import check, hint
 

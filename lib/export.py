@@ -1,4 +1,4 @@
-"""From a pruned model to what other programs run: ONNX, in floats or in int8, zeros kept, and GPUs' 2:4 tensors.
+"""Write a pruned model as other programs run it: ONNX, in floats or in int8, zeros kept, and GPUs' 2:4 tensors.
 
     from lib import export
     export.to_onnx(model, "small.onnx", example)                    # masks are baked in

@@ -1,6 +1,6 @@
-"""`python -m lib.notebook`: the program of `lib.companion.notebook`."""
+"""Start `python -m lib.notebook`, the program of `lib.companion.notebook`."""
 
-from lib.companion import portable
+from lib.companion.sweep import portable
 
 if __name__ == "__main__":
     portable.settle()  # before NumPy is loaded

@@ -1,4 +1,4 @@
-"""`python -m lib.pages`: the program of `lib.companion.pages`."""
+"""Start `python -m lib.pages`, the program of `lib.companion.pages`."""
 
 from lib.companion.pages.program import main
 

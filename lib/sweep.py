@@ -1,6 +1,6 @@
-"""`python -m lib.sweep`: the program of `lib.companion.sweep`."""
+"""Start `python -m lib.sweep`, the program of `lib.companion.sweep`."""
 
-from lib.companion import portable
+from lib.companion.sweep import portable
 
 if __name__ == "__main__":
     portable.settle()  # before NumPy is loaded

@@ -1,4 +1,4 @@
-"""What every public docstring of the library has to be."""
+"""What every public docstring of the library has to be, and each module's."""
 
 import ast
 from collections.abc import Iterator
@@ -14,6 +14,16 @@ NO_VERBS = {
     "how", "in", "it", "its", "new", "no", "none", "nothing", "of", "on", "one", "only", "some", "that", "the", "these",
     "they", "this", "those", "three", "to", "two", "what", "when", "where", "whether", "which", "who", "whose", "why",
     "with", "within",
+}  # fmt: skip
+
+# With one of these does the docstring of a module begin: a title, such as "Residual networks", begins with a noun.
+VERBS = {
+    "Apply", "Ask", "Build", "Call", "Check", "Choose", "Clone", "Code", "Compare", "Compute", "Count", "Cut",
+    "Draw", "Estimate", "Execute", "Expand", "Fill", "Find", "Gate", "Give", "Group", "Hash", "Hold", "Join",
+    "Judge", "Keep", "Know", "Label", "Learn", "Link", "List", "Load", "Make", "Measure", "Multiply", "Name",
+    "Note", "Open", "Order", "Permute", "Play", "Prune", "Put", "Read", "Rebuild", "Record", "Register", "Remove",
+    "Reproduce", "Run", "Save", "Say", "Score", "Search", "Select", "Set", "Share", "Show", "Solve", "Split",
+    "Start", "Step", "Stop", "Store", "Time", "Train", "Translate", "Turn", "Verify", "Write",
 }  # fmt: skip
 
 
@@ -38,3 +48,8 @@ def test_the_docstring_of_a_public_function_begins_with_a_verb(package: Path):
             if first and (not first[0].strip(",.:;").isalpha() or first[0].lower().strip(",.:;") in NO_VERBS):
                 silent.append(f"{path.name} {function.name}: {first[0]} ...")
     assert silent == []
+
+
+def test_the_docstring_of_a_module_begins_with_a_verb():
+    first = {path: ast.get_docstring(ast.parse(path.read_text())) or "" for path in base.ROOT.glob("lib/**/*.py")}
+    assert {path: text for path, text in first.items() if text.partition(" ")[0].strip(",") not in VERBS} == {}

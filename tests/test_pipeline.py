@@ -11,11 +11,12 @@ import pytest
 import yaml
 
 from lib import base
+from lib.companion.results import read_claims, read_scorecard
 from lib.companion.sweep import imports
 from lib.companion.sweep.grid import module_of, paper_of
 
 FILES = {"quick": Path("dvc.yaml"), "real": Path("results/real/dvc.yaml")}
-SWEEPS = ("sweep", "sweep_on_data")
+SWEEPS = ("sweep", "sweep_on_two_papers", "sweep_on_data")
 
 
 def stages(scale: str) -> dict[str, dict]:
@@ -75,8 +76,9 @@ def inside(path: Path, places: list[str]) -> bool:
 
 def test_the_pipeline_can_be_read():
     assert all(len((base.ROOT / path).read_text().splitlines()) <= 150 for path in FILES.values())
-    locked = yaml.safe_load((base.ROOT / "dvc.lock").read_text())["stages"]
-    assert (base.ROOT / "dvc.lock").stat().st_size <= 2_000 * len(locked)  # 80 kB for the first forty stages
+    assert (base.ROOT / "dvc.lock").stat().st_size <= 80_000
+    each = [stage["deps"] for scale in FILES for stage in stages(scale).values()]
+    assert [deps for deps in each if len(set(deps)) < len(deps)] == []  # nothing is listed twice
 
 
 @pytest.mark.parametrize("scale", FILES)
@@ -98,8 +100,7 @@ def test_a_sweep_stands_on_every_source_that_it_computes_with(scale: str):
 @pytest.mark.parametrize("scale", FILES)
 def test_no_sweep_stands_on_claims_measures_exercises_or_plots(scale: str):
     explaining = [path.relative_to(base.ROOT) for path in (base.ROOT / "lib/companion").rglob("*.py")]
-    needed = {"portable.py", "results.py", "settings.py"}
-    explaining = [path for path in explaining if path.parent.name != "sweep" and path.name not in needed]
+    explaining = [path for path in explaining if path.parent.name != "sweep" and path.name != "results.py"]
     papers = [path.relative_to(base.ROOT) for path in base.PAPERS.rglob("*") if path.suffix in (".py", ".yaml")]
     papers = [path for path in papers if path.parent.name != "experiments"]
     for stage in sweeps(scale).values():
@@ -152,6 +153,13 @@ def test_making_the_quick_results_never_trains_at_the_real_scale():
     assert [(dep, name) for dep in read for name in made if Path(name).is_relative_to(dep)] == []
 
 
+def test_the_scorecard_names_every_run_file_that_verdicts_of_the_real_scale_come_from():
+    """Notebooks read those runs, and stand on the scorecard in their place."""
+    named = set(read_claims("real").runs.dropna()) - {""}
+    assert named
+    assert named - set(read_scorecard().runs) == set()
+
+
 def test_every_quick_result_belongs_to_one_stage():
     there = {p.relative_to(base.ROOT).as_posix() for p in (base.RESULTS / "quick").rglob("*") if p.is_file()}
     there |= {p.relative_to(base.ROOT).as_posix() for p in (base.RESULTS / "notebooks").iterdir()}
@@ -163,6 +171,7 @@ def test_a_change_makes_exactly_its_own_stages_stale(tree: Path):
     """One tree for all, because each question to DVC takes seconds."""
     assert stale(tree) == set(), "a fresh clone is up to date; `make repro` brings the quick results up to date"
     notebooks = {name for name in stages("quick") if name.startswith("notebook@")}
+    every = set(stages("quick")) - notebooks - {"claims"}  # sweeps
 
     for name in ("lib/companion/plots.py", "lib/papers/npn/claims.yaml", "lib/papers/npn/exercises.py"):
         (tree / name).write_text((tree / name).read_text() + "\n# a comment\n")
@@ -176,13 +185,12 @@ def test_a_change_makes_exactly_its_own_stages_stale(tree: Path):
 
     changed = tree / "lib" / "papers" / "npn" / "experiments" / "npn_moons.py"
     changed.write_text(changed.read_text() + "\n# a comment\n")
-    own = {f"sweep@{name}" for name in sweeps("quick") if paper_of(_file_of(name)) == "npn"}
+    own = {name for name in every if paper_of(_file_of(name.partition("@")[2])) == "npn"}
     assert stale(tree) == {"claims", *own}
     subprocess.run(["git", "checkout", "-q", "."], cwd=tree, check=True)
 
     changed = tree / "lib" / "pruners" / "scores.py"
     changed.write_text(changed.read_text() + "\n# a comment\n")
-    every = {f"sweep@{name}" for name in sweeps("quick")}
     assert stale(tree) == {"claims", *every}  # and none of results/real/dvc.yaml
 
 

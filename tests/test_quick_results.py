@@ -1,7 +1,7 @@
 """One cheap configuration of each experiment is computed again and gives the committed rows, to the last digit.
 
-On every x86-64 processor: `lib.companion.portable` makes it so, and `lib.bench.same_bits` names the kind of operation
-that is to blame where it does not.
+On every x86-64 processor: `lib.companion.sweep.portable` makes it so, and `lib.bench.same_bits` names the kind of
+operation that is to blame where it does not.
 """
 
 from collections.abc import Iterator
@@ -13,10 +13,10 @@ import pandas as pd
 import pytest
 
 from lib import base
-from lib.companion.portable import SETTINGS
 from lib.companion.results import read_runs, write_csv
 from lib.companion.sweep.context import Context
 from lib.companion.sweep.grid import grid, names, run_one
+from lib.companion.sweep.portable import SETTINGS
 
 CHEAP = {  # of a seed other than 0, where there is one: a seed that is not passed on is 0
     "gst_bc": {"shift": 0.5},

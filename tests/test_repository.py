@@ -13,8 +13,8 @@ from lib import base
 from lib.companion.claims import papers, readme
 from lib.companion.claims.judge import judge
 from lib.companion.results import read_cells, read_claims, read_scorecard, write_csv
-from lib.companion.settings import SCALES
 from lib.companion.statistics import DIFFERS, MOOT, NOT_RUN, UNDECIDED
+from lib.companion.sweep.settings import SCALES
 
 
 def tracked() -> list[Path]:
@@ -112,3 +112,14 @@ def test_readmes_python_runs_as_it_stands(capsys: pytest.CaptureFixture):
 def test_no_source_file_is_much_longer_than_400_lines(folder: str):
     long = {p.name: n for p in (base.ROOT / folder).rglob("*.py") if (n := len(p.read_text().splitlines())) > 430}
     assert long == {}
+
+
+def test_no_two_modules_share_a_name_unless_they_play_the_same_part():
+    """The same part: in two papers' folders, or a program that users start (lib/NAME.py) and what it calls."""
+    places: dict[str, list[Path]] = {}
+    for path in (base.ROOT / "lib").rglob("*.py"):
+        if path.stem not in ("__init__", "__main__", "program"):  # of a package; `program` is a package's command line
+            alike = path.relative_to(base.PAPERS).parts[1:] if path.is_relative_to(base.PAPERS) else path.parts
+            if path.parent != base.ROOT / "lib":  # users' names: lib.notebook, lib.compare, lib.exercises
+                places.setdefault(path.name, []).append(Path(*alike))
+    assert {name for name, parts in places.items() if len(set(parts)) > 1} == set()

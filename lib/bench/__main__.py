@@ -20,23 +20,32 @@ from lib.companion.results import read_csv, write_csv
 from lib.companion.sweep.program import choose_device
 from lib.companion.sweep.provenance import describe
 
+NAMES = {  # of the modules whose benchmarks have shorter names, those of what they measure
+    "block_circulant_products": "block_circulant",
+    "masked_steps": "masks",
+    "one_shot_layers": "one_shot",
+    "transposable_masks": "transposable",
+}
 
-def names() -> list[str]:
-    """List the benchmarks: modules of lib/bench that have a `run`."""
-    return [m.name for m in pkgutil.iter_modules(bench.__path__) if m.name not in ("__main__", "timing")]
+
+def names() -> dict[str, str]:
+    """List the benchmarks and their modules: those of lib/bench that have a `run`."""
+    found = [m.name for m in pkgutil.iter_modules(bench.__path__) if m.name not in ("__main__", "timing")]
+    return {NAMES.get(name, name): name for name in found}
 
 
 def main(words: list[str] | None = None) -> None:
     """Run the command line: measure and write the named benchmarks, or all."""
     parser = argparse.ArgumentParser("python -m lib.bench", description=__doc__)
-    parser.add_argument("name", nargs="*", help=f"some of: {', '.join(names())} (default: all)")
+    known = list(names())
+    parser.add_argument("name", nargs="*", help=f"some of: {', '.join(known)} (default: all)")
     parser.add_argument("--device", default="auto", help="cpu, cuda, or auto: cuda if there is one")
     parser.add_argument("--results", type=Path, default=base.RESULTS, help="where results go (default: results/)")
     asked = parser.parse_args(words)
     try:
-        for name in asked.name or names():
-            if name not in names():
-                raise BadInput(f"no benchmark {name!r}; there are: {', '.join(names())}")
+        for name in asked.name or known:
+            if name not in known:
+                raise BadInput(f"no benchmark {name!r}; there are: {', '.join(known)}")
             path = asked.results / "bench" / f"{name}.csv"
             writable(path.parent)
             if path.exists():
@@ -53,7 +62,7 @@ def measure(name: str, device: str) -> pd.DataFrame:
     """Run a benchmark and put what it was measured on before its rows. It may have THREADS and a DEVICE of its own."""
     import torch
 
-    module = importlib.import_module(f"lib.bench.{name}")
+    module = importlib.import_module(f"lib.bench.{names().get(name, name)}")
     before = torch.get_num_threads()
     threads, device = getattr(module, "THREADS", before), getattr(module, "DEVICE", device)
     torch.set_num_threads(threads)

@@ -1,4 +1,4 @@
-"""What `advise` answers for two networks on this machine: notebook 21 discusses it, and times change from run to run.
+"""Ask `advise` about two networks on this machine: notebook 21 discusses it, and times change from run to run.
 
 Asked are CIFAR's ResNet-20 as it is made, and the same network with 90 % of its weights removed by magnitude.
 """

@@ -1,4 +1,4 @@
-"""What gates cost in training, and what cutting closed ones brings in inference (paper 4).
+"""Time what gates cost in training, and what cutting closed ones brings in inference (paper 4).
 
 A training step with ARM has two forward passes instead of one, so three units of work (forward 1, backward 2) become
 four at least. Inference is measured on the architectures that the paper ends with, with the gates cut out; beside it

@@ -1,4 +1,4 @@
-"""How well and how fast orders of columns for 2:4 are found (paper 2, section 4.1), beside what others published.
+"""Compare how well and how fast orders of columns for 2:4 are found (paper 2, section 4.1) with what others published.
 
 Efficacy is in percent of what could be won (`pruners.permutation.efficacy`), kept in percent of the magnitude, seconds
 are wall-clock after compilation. The search runs on the CPU whatever the device; the loop of `anneal` on one core.

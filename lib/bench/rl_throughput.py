@@ -1,4 +1,4 @@
-"""Updates a second of BCQ and TD3: stacks of runs against one run of straightforward code.
+"""Count updates a second of BCQ and TD3: stacks of runs against one run of straightforward code.
 
 Both compute the same (a test compares their losses); what differs is how. `plain` is one network of ordinary layers, as
 the authors' public code has it: autograd through everything and torch's default Adam. HalfCheetah's sizes, random data,

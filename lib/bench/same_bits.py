@@ -1,4 +1,4 @@
-"""Hash what each kind of operation gives under `lib.companion.portable`, so that two processors can be compared.
+"""Hash what each kind of operation gives under `lib.companion.sweep.portable`, so that two processors can be compared.
 
     python -m lib.bench.same_bits       names the kinds that this processor computes otherwise than the committed table
     python -m lib.bench same_bits       writes this processor's rows beside those of others
@@ -21,8 +21,8 @@ import numpy as np
 import pandas as pd
 
 from lib import base
-from lib.companion import portable
 from lib.companion.results import read_csv
+from lib.companion.sweep import portable
 
 THREADS = 1
 DEVICE = "cpu"

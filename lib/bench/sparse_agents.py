@@ -1,4 +1,4 @@
-"""Do pruned agents act and train faster (paper 1, section 6)? CSR products against dense ones, on one core.
+"""Time pruned agents that act and train (paper 1, section 6): CSR products against dense ones, on one core.
 
 Networks have HalfCheetah's sizes. An agent acts on one observation, as BC does, or on 100 at once, as BCQ does to
 choose among its samples; a training step, with a squared error and torch's fused Adam, has 100. `dense` knows of no

@@ -1,4 +1,4 @@
-"""What it costs to use a speaker network, not to train it: time an utterance and size of a file (paper 3, section 5).
+"""Measure what using a speaker network costs: time an utterance and size of a file (paper 3, section 5).
 
 A student that was distilled is an ordinary ResNet18: its self-teacher is gone, and its rows here are those of any
 ResNet18. With the self-teacher kept, which nobody would, it costs what the row "resnet18 with self-teacher" says. The

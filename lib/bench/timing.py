@@ -1,4 +1,4 @@
-"""How to time rivals fairly on a machine that is not quiet: in turn, many times, and compare medians.
+"""Time rivals fairly on a machine that is not quiet: in turn, many times, and compare medians.
 
 Beside it how much memory a call takes, and the two calls that most are compared by: a training step and a forward pass
 of an ordinary network.

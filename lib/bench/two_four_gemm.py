@@ -1,4 +1,4 @@
-"""Matrix products: what 2:4, unstructured sparsity and narrow types gain over dense ones (paper 2, figure 3, table 1).
+"""Time matrix products: 2:4, unstructured sparsity and narrow types against dense ones (paper 2, figure 3, table 1).
 
 Sizes as in the paper (section 3.2, figure 2): a weight [m, k] times activations [k, n], so m counts outputs, k is the
 length of each sum, and n the examples (or tokens) at once. On a GPU the rival is the dense product of the same type; on

@@ -1,4 +1,4 @@
-"""What it takes to find the lowest weights of a network: `pruners.unstructured`, torch's kthvalue, and a stable sort.
+"""Time finding the lowest weights of a network: `pruners.unstructured`, torch's kthvalue, and a stable sort.
 
 kthvalue finds only the threshold, which is less than a mask, and ties are left over. The sort finds the same mask as
 `unstructured`, ties in their order. Bytes are those that the process holds at most beside the scores, a weight.

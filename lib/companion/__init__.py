@@ -1,1 +1,1 @@
-"""How runs become verdicts and pages: sweeps, claims, notebooks, tables and figures. It imports no paper."""
+"""Turn runs into verdicts and pages: sweeps, claims, notebooks, tables and figures. It imports no paper."""

@@ -1,4 +1,4 @@
-"""What a measure gives for a claim: for each cell, such as a network on a data set, one number a seed."""
+"""Hold what a measure gives for a claim: for each cell, such as a network on a data set, one number a seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far the results in the working tree are from the committed ones, in ten lines; with --all a line a table."""
+"""Compare the results in the working tree with the committed ones, in ten lines; with --all a line a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Diagrams of boxes and arrows in one style, drawn by code: what goes into what."""
+"""Draw diagrams of boxes and arrows in one style, by code: what goes into what."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sha256 of each run file of a scale: what a table of verdicts says about the files that it was computed from.
+"""Compute the sha256 of each run file of a scale: what a table of verdicts says about the files behind it.
 
 The pipeline of the quick scale must not stand on a file that a stage of the real scale writes (DVC would run that
 stage). It stands on results/real/claims.csv, which has these digests in it and so changes with every run file.

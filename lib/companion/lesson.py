@@ -1,4 +1,4 @@
-"""What a notebook says and shows: sentences whose numbers are computed, and functions of the library as they stand.
+"""Say and show in a notebook: sentences whose numbers are computed, and functions of the library as they stand.
 
     say(
         "At 95 % sparsity SNIP keeps {rl-bc-95-snip.value:.0%} of the dense return, chance {chance:.0%}.",

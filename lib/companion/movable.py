@@ -1,4 +1,4 @@
-"""A figure that can be moved without a kernel: frames drawn beforehand, and a slider that chooses one.
+"""Draw a figure that can be moved without a kernel: frames drawn beforehand, and a slider that chooses one.
 
 The page needs nothing but itself: the frames are pictures inside it, and a dozen lines of JavaScript exchange them. It
 works in Jupyter and on the pages alike; printed, it shows the frame it starts with.

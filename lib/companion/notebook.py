@@ -27,9 +27,10 @@ from traitlets.config import Config
 
 from lib import base
 from lib.base import BadInput, writable
-from lib.companion import portable, warm
+from lib.companion import warm
 from lib.companion.results import write_text
-from lib.companion.settings import parse_yaml
+from lib.companion.sweep import portable
+from lib.companion.sweep.settings import parse_yaml
 
 # The kernel's debugger would warn that it cannot see into Python's own frozen modules.
 QUIET = {"PYDEVD_DISABLE_FILE_VALIDATION": "1"}

@@ -1,4 +1,4 @@
-"""Two kinds of runs side by side, seed by seed: what every comparison of a claim stands on.
+"""Compare two kinds of runs seed by seed: every comparison of a claim stands on this.
 
 A kind says which rows are meant, by their columns: {"variant": "dense"}, or several values of a column in a list.
 """

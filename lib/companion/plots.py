@@ -1,4 +1,4 @@
-"""Names, colours and the style of every figure: the same everywhere, and readable without colour."""
+"""Set names, colours and the style of every figure: the same everywhere, and readable without colour."""
 
 from __future__ import annotations
 

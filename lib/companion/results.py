@@ -1,4 +1,4 @@
-"""Reading and writing what the pipeline passes on: runs, claims, tables, figures. Small files, fixed formats."""
+"""Read and write what the pipeline passes on: runs, claims, tables, figures. Small files, fixed formats."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pandas as pd
 
 from lib import base
 from lib.base import BadInput, atomic
-from lib.companion.settings import SCALES
+from lib.companion.sweep.settings import SCALES
 
 if TYPE_CHECKING:  # sweeps draw nothing, and matplotlib takes half a second to load
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""Intervals over seeds, and what they say about a criterion."""
+"""Compute intervals over seeds, and say what they mean for a criterion."""
 
 from __future__ import annotations
 

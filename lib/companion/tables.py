@@ -1,4 +1,4 @@
-"""Tables of the notebooks: from runs and verdicts to rows that a reader understands. Named as in the figures."""
+"""Make tables of the notebooks: from runs and verdicts to rows that a reader understands. Named as in the figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels that start at once: each is forked from a process that has imported what the notebooks import.
+"""Start kernels at once: each is forked from a process that has imported what the notebooks import.
 
 Importing torch, pandas and matplotlib takes a notebook longer than much of what it computes. Python's own fork server
 does it once; a kernel forked from it is a process of its own, as fresh as any, with these modules there already.

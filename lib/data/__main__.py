@@ -1,4 +1,4 @@
-"""`python -m lib.data`: fill data/ with the locked public sets and see that data.dvc still describes it.
+"""Fill data/ with the locked public sets and see that data.dvc still describes it: `python -m lib.data`.
 
 `dvc repro` rewrites data.dvc, without a word, to match whatever lies in data/. So the three numbers that DVC keeps of a
 folder are computed here and compared with those in data.dvc, before DVC gets to it: nothing is written, the file in the

@@ -1,4 +1,4 @@
-"""Canvases with digits on them, to be found and named: `load(name, side, ...)`.
+"""Make canvases with digits on them, to be found and named: `load(name, side, ...)`.
 
 Digits of a data set of `lib.data.vision` are drawn at random, made larger or smaller and laid on a black canvas,
 between fragments of other digits. Canvases to train on have only its training digits, those to test on only its test

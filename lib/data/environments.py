@@ -1,4 +1,4 @@
-"""Gymnasium's continuous-control environments, and D4RL's normalised scores for them."""
+"""Make Gymnasium's continuous-control environments, and compute D4RL's normalised scores for them."""
 
 from __future__ import annotations
 

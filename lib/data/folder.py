@@ -1,4 +1,4 @@
-"""Images kept as files in a folder a class, decoded when they are asked for: how ImageNet comes.
+"""Read images kept as files in a folder a class, decoded when they are asked for: so ImageNet comes.
 
 FOLDER/train/CLASS/*.JPEG, FOLDER/val/CLASS/*.JPEG
 """

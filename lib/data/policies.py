@@ -1,4 +1,4 @@
-"""Deterministic policies as small files, and the project's own experts: `load(environment, which)`, `experts()`.
+"""Load deterministic policies from small files: `load(environment, which)`; the project's own experts: `experts()`.
 
 A policy is the actor of TD3: fully connected layers with ReLU between them and bound * tanh at the end. Its file is a
 .npz of float16 arrays W0 [out, in], b0 [out], W1, ... and of bound [a], float32.

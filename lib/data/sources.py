@@ -1,4 +1,4 @@
-"""Public data from its publisher, or from a folder, to checked arrays: what every kind of data shares.
+"""Turn public data from its publisher, or from a folder, into checked arrays: what every kind of data shares.
 
 `registry.toml` says for each set where it comes from, on what terms, and the checksum of every file. A kind of data
 (`lib.data.vision`, ...) brings only the function that turns the publisher's bytes into arrays; `prepare` does the rest:

@@ -1,4 +1,4 @@
-"""Plays as text: `load(name)`, for a model of characters and for the question who says a passage.
+"""Load plays as text: `load(name)`, for a model of characters and for the question who says a passage.
 
 `tinyshakespeare` is public (see `lib.data.sources` for where it is looked for); the publisher's file is kept byte for
 byte as data/tinyshakespeare/characters.npy, an array of its bytes. `grammar` is made here by a seeded grammar.

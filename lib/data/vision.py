@@ -1,4 +1,4 @@
-"""Images, and the two moons: `load(name)`.
+"""Load images, and the two moons: `load(name)`.
 
 Two sets come with scikit-learn (`digits`, `moons`), three are public (`mnist`, `cifar10`, `cifar100`; see
 `lib.data.sources` for where they are looked for). A public set is kept in data/<name>/ as canonical arrays, the same

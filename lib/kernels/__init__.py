@@ -1,1 +1,1 @@
-"""How sparse tensors are kept and multiplied."""
+"""Keep and multiply sparse tensors."""

@@ -1,4 +1,4 @@
-"""A maximum-weight assignment in many small blocks, compiled: each row takes n columns and each column n rows.
+"""Solve maximum-weight assignment in many small blocks, compiled: each row takes n columns and each column n rows.
 
 Shortest paths with prices (Ahuja, Magnanti and Orlin, "Network flows", section 9.7). `lib.pruners.transposable` says
 what it is for and checks what it finds.

@@ -1,4 +1,5 @@
-"""Block-circulant matrices (paper 5, sections 2 and 3; CirCNN, CircConv): B x B weights from B coefficients.
+"""Multiply by block-circulant matrices (paper 5, sections 2 and 3; CirCNN, CircConv): B x B weights from B
+coefficients.
 
 A matrix [out, in] is cut into blocks of B x B. In a block the weights of each wrapped diagonal are one number: the
 weight in row i and column j is the coefficient (i - j) mod B. Coefficients are kept as [out / B, in / B, B].

@@ -1,4 +1,4 @@
-"""Symmetric int8: which range of values the codes -127 to 127 cover, and the codes themselves (paper 2, section 5.1).
+"""Code values as symmetric int8: choose which range the codes -127 to 127 cover, and round (paper 2, section 5.1).
 
 A scale is the width of one step, amax / 127. Weights have one per output channel with amax = the largest magnitude (max
 calibration). Activations have one for the whole tensor, and clipping a few outliers may buy all other values a finer

@@ -1,4 +1,4 @@
-"""Pruned weights in few bytes: the values that are kept, and an entropy-coded bitmap of where they stand.
+"""Store pruned weights in few bytes: the values that are kept, and an entropy-coded bitmap of where they stand.
 
 A bitmap spends one bit on every place. Where most places are empty it is cheaper to write down the gaps between kept
 values. Gaps of a random mask are geometrically distributed, for which Rice's code is close to the best one: a gap g

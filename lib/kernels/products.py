@@ -1,4 +1,4 @@
-"""Products of activations x [n, k] with the transpose of a weight [m, k], which 2:4 must be compared with.
+"""Multiply activations x [n, k] by the transpose of a weight [m, k], in the ways that 2:4 must be compared with.
 
 Dense int8 (`quantised`, `int8_linear`) and unstructured sparse (`csr`, `csr_linear`). For inference: no gradients.
 """

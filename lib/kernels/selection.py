@@ -1,4 +1,4 @@
-"""Which values are the lowest, ties in order, without sorting them: one value is selected and the others compared.
+"""Select the lowest values, ties in order, without sorting them: one value is selected and the others compared.
 
 Sorting n numbers stably takes their places along, 8 bytes each and more for the sort itself. Here a copy of the numbers
 is reordered in place until the k-th lowest stands in its place; what is below it goes, and of what equals it the first.

@@ -1,4 +1,4 @@
-"""Linear layers that compute with the weights that are left and with no others, in acting and in training.
+"""Compute linear layers with the weights that are left and with no others, in acting and in training.
 
 A mask on a dense weight saves nothing: its zeros are multiplied too. Here a weight is a list of values in the CSR
 format, and each of the three products of a training step, with W, with its transpose, and the slope of the loss by

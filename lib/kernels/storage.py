@@ -1,4 +1,4 @@
-"""How many bits a matrix takes in each format, from the format's definition, and the fewest there could be.
+"""Count how many bits a matrix takes in each format, from the format's definition, and the fewest there could be.
 
 A matrix [rows, columns] holds `nonzeros` values of `value_bits` each that are not zero; the rest of a format is
 metadata: whatever it needs to say where the values are.

@@ -1,5 +1,5 @@
-"""The compressed 2:4 format (paper 2, section 3.1, figure 1): half of the values, and where in their groups they stood.
-And the products that read it (section 3.2, figure 2): only the activations that meet a stored value are multiplied.
+"""Store matrices in the compressed 2:4 format (paper 2, section 3.1, figure 1): half of the values, and where in their
+groups they stood. Multiply by them too (section 3.2, figure 2): only the activations that meet a stored value are used.
 
 The metadata is that of NVIDIA's kernels before they reorder it for their own access: two bits a value, the first value
 of a group in the lower bits, two groups a byte. A group with fewer than two nonzeros still stores two values, so that

@@ -1,1 +1,1 @@
-"""Networks, one module a family."""
+"""Build networks, one module a family."""

@@ -1,4 +1,4 @@
-"""AlexNet for 32 x 32 images, as paper 4, section 6.3, modifies it."""
+"""Build AlexNet for 32 x 32 images, as paper 4, section 6.3, modifies it."""
 
 from __future__ import annotations
 

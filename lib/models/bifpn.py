@@ -1,4 +1,4 @@
-"""The self-teacher: paths down and up again through a network's own feature maps (paper 3, Table 2, equations 1-5).
+"""Build the self-teacher: paths down and up again through a network's own features (paper 3, Table 2, equations 1-5).
 
     F4 -> L4 ------------------> T4
                \\               /

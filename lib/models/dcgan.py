@@ -1,4 +1,4 @@
-"""Deep convolutional generative adversarial networks for small grey images (Radford, Metz, Chintala 2016)."""
+"""Build deep convolutional generative adversarial networks for small grey images (Radford, Metz, Chintala 2016)."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Networks in which each layer sees the outputs of all before it (DenseNet: Huang et al. 2017)."""
+"""Build networks in which each layer sees the outputs of all before it (DenseNet: Huang et al. 2017)."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""A network that finds digits and names them: a backbone, a pyramid of features, and one head for all scales.
+"""Build a network that finds and names digits: a backbone, a pyramid of features, and one head for all scales.
 
 One stage and no anchors: at each place of each scale the head says which class is there and how far the sides of its
 box are (Tian et al. 2019, FCOS), over a pyramid as in RetinaNet (Lin et al. 2017), which paper 2 prunes in table 4.

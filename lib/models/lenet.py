@@ -1,4 +1,4 @@
-"""LeNet-5 in Caffe's widths, and the same shape for 8 x 8 digits."""
+"""Build LeNet-5 in Caffe's widths, and the same shape for 8 x 8 digits."""
 
 from torch import Tensor, nn
 

@@ -1,4 +1,4 @@
-"""Fully connected networks of many runs at once: a leading axis *run*, one batched matrix product a layer.
+"""Build fully connected networks of many runs at once: a leading axis *run*, one batched matrix product a layer.
 
 The networks of reinforcement learning are small and sweeps over seeds and sparsities are wide. A stack computes all
 runs together; a run's numbers do not depend on what else is in its stack, so a stack is only a faster way to the same

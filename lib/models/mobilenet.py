@@ -1,4 +1,4 @@
-"""Networks of depth-wise convolutions (MobileNet v2: Sandler et al. 2018)."""
+"""Build networks of depth-wise convolutions (MobileNet v2: Sandler et al. 2018)."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Small networks of fully connected layers: of the two moons (paper 4, section 6.1), and for the digits."""
+"""Build small fully connected networks: for the two moons (paper 4, section 6.1), and for the digits."""
 
 from __future__ import annotations
 

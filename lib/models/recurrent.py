@@ -1,4 +1,4 @@
-"""An LSTM (Hochreiter and Schmidhuber 1997) of Linear layers, and a network of it that reads an image row by row.
+"""Build an LSTM (Hochreiter and Schmidhuber 1997) of Linear layers, and a network of it that reads an image row by row.
 
 Section 4.2 of paper 2 prunes recurrent layers as the matrix products they are. Written out of Linear layers, those
 products are what every pruner here finds; torch's own nn.LSTM computes the same.

@@ -1,4 +1,4 @@
-"""Residual networks for small and large images (He et al. 2016)."""
+"""Build residual networks for small and large images (He et al. 2016)."""
 
 from collections.abc import Callable, Sequence
 

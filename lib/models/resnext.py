@@ -1,4 +1,4 @@
-"""Residual networks with grouped convolutions, ResNeXt (Xie et al. 2017)."""
+"""Build residual networks with grouped convolutions, ResNeXt (Xie et al. 2017)."""
 
 from torch import nn
 

@@ -1,4 +1,4 @@
-"""Networks that split and shuffle channels (ShuffleNet v2: Ma et al. 2018)."""
+"""Build networks that split and shuffle channels (ShuffleNet v2: Ma et al. 2018)."""
 
 from collections.abc import Sequence
 

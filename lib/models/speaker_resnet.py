@@ -1,4 +1,4 @@
-"""Residual networks that turn filter banks of any length into one embedding (paper 3, Table 1)."""
+"""Build residual networks that turn filter banks of any length into one embedding (paper 3, Table 1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks of few parameters that squeeze channels before each 3 x 3 convolution (SqueezeNet: Iandola et al. 2016)."""
+"""Build networks that squeeze channels before each 3 x 3 convolution (SqueezeNet: Iandola et al. 2016)."""
 
 from collections.abc import Sequence
 

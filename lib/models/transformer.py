@@ -1,4 +1,4 @@
-"""A transformer that reads characters from left to right, of plain Linear layers (Vaswani et al. 2017).
+"""Build a transformer that reads characters from left to right, of plain Linear layers (Vaswani et al. 2017).
 
 Section 5.4 of paper 2 prunes every matrix product with weights inside a transformer's blocks: queries, keys, values,
 what attention hands on, and the two layers of the perceptron. Attention's own products have no weights. Embeddings are

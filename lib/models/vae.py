@@ -1,4 +1,4 @@
-"""The conditional variational autoencoder of BCQ and behaviour cloning: which actions do the data take here?"""
+"""Build the conditional variational autoencoder of BCQ and behaviour cloning: which actions do the data take here?"""
 
 from __future__ import annotations
 

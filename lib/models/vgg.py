@@ -1,4 +1,4 @@
-"""Plain stacks of 3 x 3 convolutions (VGG: Simonyan and Zisserman 2015), with batch norm."""
+"""Build plain stacks of 3 x 3 convolutions (VGG: Simonyan and Zisserman 2015), with batch norm."""
 
 from collections.abc import Sequence
 

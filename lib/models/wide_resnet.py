@@ -1,4 +1,4 @@
-"""Wide residual networks: fewer layers with more channels (Zagoruyko and Komodakis 2016)."""
+"""Build wide residual networks: fewer layers with more channels (Zagoruyko and Komodakis 2016)."""
 
 from lib.models.resnet import ResNet
 

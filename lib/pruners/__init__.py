@@ -1,4 +1,4 @@
-"""Pruning as a score x a pattern x a schedule.
+"""Prune by a score x a pattern x a schedule.
 
     scores = pruners.magnitude(model)                        # what matters
     masks = pruners.unstructured(scores, sparsity=0.95)      # what may go

@@ -1,4 +1,4 @@
-"""What is trained behind a weight, in the ways that torch has to compute one before a layer reads it.
+"""Find what is trained behind a weight, in the ways that torch has to compute one before a layer reads it.
 
 a parameter                          the weight itself
 torch.nn.utils.parametrize           a chain of functions of one parameter or several; masks are held so

@@ -1,4 +1,6 @@
-"""Gradients by weights, whatever is trained behind them, and second ones where torch's fast kernels have none."""
+"""Compute gradients by weights, whatever is trained behind them, and second ones where torch's fast kernels have
+none.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights that share coefficients, as a parametrization of a layer: the coefficients are what is trained."""
+"""Share coefficients among weights, as a parametrization of a layer: the coefficients are what is trained."""
 
 from __future__ import annotations
 

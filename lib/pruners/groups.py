@@ -1,4 +1,4 @@
-"""Group-sparse weights (paper 5): weights of a block share coefficients, whole groups are pruned, groups are released.
+"""Group weights (paper 5): weights of a block share coefficients, whole groups are pruned, groups are released.
 
     group_sparse.group(model, {"fc2.weight": block_circulant.circulant(4)}, releasable=True)
     masks = group_sparse.whole_groups(pruners.magnitude(model), 0.5, group_sparse.tables(model))

@@ -1,4 +1,6 @@
-"""What a model is called with, wherever this library runs one: a tensor, several, a dictionary, or (args, kwargs)."""
+"""Call a model with what it takes, wherever this library runs one: a tensor, several, a dictionary, or (args,
+kwargs).
+"""
 
 from __future__ import annotations
 

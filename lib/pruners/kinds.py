@@ -1,4 +1,4 @@
-"""The kinds of layers: which tensors of a layer enter matrix products, and along which axes those products sum.
+"""Know the kinds of layers: which tensors of a layer enter matrix products, and along which axes those products sum.
 
 This is the one place that knows types of layers. A type that is not here is refused by name, and so is a subclass
 whose `forward` is not that of the class which is here: it may change the weight before it multiplies by it, as a

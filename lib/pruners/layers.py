@@ -1,4 +1,4 @@
-"""What there is to prune. Scores, patterns, masks and every table stand on `prunable`."""
+"""Find what there is to prune. Scores, patterns, masks and every table stand on `prunable`."""
 
 from __future__ import annotations
 

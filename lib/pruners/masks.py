@@ -1,4 +1,4 @@
-"""Masks on a model: keep removed weights at zero through any training, and say how sparse a model is."""
+"""Keep removed weights at zero through any training, by masks on a model, and say how sparse it is."""
 
 from __future__ import annotations
 

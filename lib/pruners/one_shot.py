@@ -1,4 +1,4 @@
-"""One shot without training: Wanda and SparseGPT, which look at what enters each layer and never at a gradient.
+"""Prune in one shot without training: Wanda and SparseGPT look at what enters each layer and never at a gradient.
 
     small = pruners.one_shot(model, batches, pruners.Wanda(partial(pruners.n_of_m, n=2, m=4)))
     small = pruners.one_shot(model, batches, pruners.SparseGPT(partial(pruners.n_of_m, n=4, m=8), width=8))

@@ -1,4 +1,4 @@
-"""Patterns: which weights may go together. Pure functions from scores to masks (True = kept).
+"""Choose which weights go together: patterns are pure functions from scores to masks (True = kept).
 
 Every pattern has an argument `within`, masks as they are: what they have removed goes before anything else, so that a
 network which is pruned further loses more and gets nothing back. `two_four` is score and pattern of the 2:4 workflow.

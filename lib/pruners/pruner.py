@@ -1,4 +1,4 @@
-"""The one loop: a score says what matters, a pattern what may go together, a schedule when and how much.
+"""Join the three in one loop: a score says what matters, a pattern what may go together, a schedule when and how much.
 
 pruner = pruners.Pruner(score=pruners.snip, pattern=pruners.unstructured, schedule=pruners.Once(0.95))
 pruner.step(model, step, loss=loss, reward=reward)   # after each step of training, or once before the first

@@ -1,4 +1,4 @@
-"""Scores, patterns and schedules by their names, from which sweeps take theirs.
+"""Register scores, patterns and schedules by their names, from which sweeps take theirs.
 
     @register(SCORES, "second_moment")
     def second_moment(model, loss): ...

@@ -1,4 +1,4 @@
-"""Weights with their masks in a safetensors file, and back: training can go on where it was, with every zero held.
+"""Save weights with their masks in a safetensors file, and load them: training goes on where it was, every zero held.
 
     pruners.save(model, "small.safetensors")              # or form="two_four", as sparse tensor cores read it
     pruners.load("small.safetensors", build_the_model())  # a fresh model of the same class: masks are attached again

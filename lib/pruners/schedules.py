@@ -1,4 +1,4 @@
-"""Schedules: when to prune and how much. Each is asked `target(step, reward=None)` and answers with a sparsity."""
+"""Say when to prune and how much: each schedule is asked `target(step, reward=None)` and answers with a sparsity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores: how much each prunable weight matters. High = keep."""
+"""Score how much each prunable weight matters. High = keep."""
 
 from __future__ import annotations
 

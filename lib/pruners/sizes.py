@@ -1,4 +1,4 @@
-"""How much a network computes and takes up: the one place every table has its sizes from."""
+"""Count how much a network computes and takes up: the one place every table has its sizes from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a pruned model to one that computes with nothing else: what a user of unstructured pruning keeps."""
+"""Turn a pruned model into one that computes with nothing else: what a user of unstructured pruning keeps."""
 
 from __future__ import annotations
 

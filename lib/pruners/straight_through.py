@@ -1,4 +1,4 @@
-"""Sparse from the first step on: masks that are chosen anew at each step, and weights that go on learning while masked.
+"""Train sparse from the first step on: masks are chosen anew at each step, and weights go on learning while masked.
 
     pruners.learn(model, partial(pruners.n_of_m, n=2, m=4))   # before training, instead of a mask
     ...                                                       # any loop, any optimizer

@@ -1,4 +1,4 @@
-"""Transposable masks: N:M along the rows and along the columns of a matrix at once, and nothing better exists.
+"""Find transposable masks: N:M along the rows and along the columns of a matrix at once, and nothing better exists.
 
 A mask that is N:M along its rows speeds up the forward product only; training also multiplies by the transposed
 weight, for the gradient of the inputs. A mask that is N:M along both serves both (Hubara et al. 2021, "Accelerated

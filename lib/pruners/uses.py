@@ -1,4 +1,5 @@
-"""How often an example uses each weight, whoever multiplies by it: its own layer, or a function that reads it there.
+"""Count how often an example uses each weight, whoever multiplies by it: its own layer, or a function that reads it
+there.
 
 `nn.MultiheadAttention` never calls its `out_proj`, it hands that one's weight to a function. So beside the calls of
 layers each product that torch computes is watched: is one of its factors a weight, a part of it, or a copy of it with

@@ -1,4 +1,6 @@
-"""What holds in a model now, layer by layer, read from the weights that its products see and from nothing else."""
+"""Verify what holds in a model now, layer by layer, read from the weights that its products see and from nothing
+else.
+"""
 
 from __future__ import annotations
 

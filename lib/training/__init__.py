@@ -1,1 +1,1 @@
-"""The loops that train."""
+"""Train networks: a loop for each way to learn."""

@@ -1,4 +1,4 @@
-"""A2C and PPO: two learners that share everything but their loss (Mnih et al. 2016; Schulman et al. 2017).
+"""Train by A2C and PPO, two learners that share everything but their loss (Mnih et al. 2016; Schulman et al. 2017).
 
 A number of games is played for a few steps, and the network learns from these steps once (A2C) or several times (PPO);
 then they are forgotten. Settings and order of events are those of paper 5's reference 33.
@@ -19,7 +19,7 @@ from torch.nn.utils import parametrize
 from tqdm import tqdm
 
 from lib.base import BadInput, refuse_unknown
-from lib.models.actor_critic import ActorCritic, Sizes
+from lib.models.game_player import ActorCritic, Sizes
 from lib.training import checkpoints
 from lib.training.callbacks import Callback
 from lib.training.precision import autocast, check

@@ -1,4 +1,4 @@
-"""One loop for two networks that play against each other: a generator and a discriminator (Goodfellow et al. 2014).
+"""Train two networks that play against each other: a generator and a discriminator (Goodfellow et al. 2014).
 
 Settings and order of steps are those of DCGAN (Radford et al. 2016) as its reference code has them: Adam for both; the
 discriminator learns from a batch of real and a batch of made images, then the generator from the same made ones, by

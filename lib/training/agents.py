@@ -1,4 +1,4 @@
-"""What the agents that learn from fixed data have in common: stacked networks, objectives, batches and noise.
+"""Share what the agents that learn from fixed data have in common: stacked networks, objectives, batches and noise.
 
 All that is random is drawn from a run's seed, so runs of one seed start from the same weights and see the same batches
 and noise, whatever has been pruned from them and whatever else is in their stack. (Bit for bit on a CPU, that is, where

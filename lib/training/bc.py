@@ -1,4 +1,4 @@
-"""Behaviour cloning: do what the data did. `BC` is paper 1's, a VAE's decoder; `PlainBC` a plain network."""
+"""Clone behaviour: do what the data did. `BC` is paper 1's, a VAE's decoder; `PlainBC` a plain network."""
 
 from __future__ import annotations
 

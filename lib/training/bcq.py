@@ -1,4 +1,4 @@
-"""Batch-constrained deep Q-learning (Fujimoto et al. 2018), stacked over runs and pruned before training (paper 1)."""
+"""Train by batch-constrained deep Q-learning (Fujimoto et al. 2018), stacked over runs and pruned before (paper 1)."""
 
 from __future__ import annotations
 

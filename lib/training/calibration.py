@@ -1,4 +1,4 @@
-"""A trained network as int8 hardware computes it (paper 2, sections 4.4 and 5.1): calibrate, then simulate.
+"""Compute a trained network as int8 hardware does (paper 2, sections 4.4 and 5.1): calibrate, then simulate.
 
     small = int8.simulated(model, batches)
 

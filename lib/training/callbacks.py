@@ -1,4 +1,4 @@
-"""The one hook of every loop that trains: what else happens after each update, such as pruning."""
+"""Call the one hook of every loop that trains: what else happens after each update, such as pruning."""
 
 from __future__ import annotations
 

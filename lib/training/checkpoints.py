@@ -1,4 +1,4 @@
-"""A training session that can be stopped and goes on: its model, optimizer and rows in one file.
+"""Stop a training session and go on: its model, optimizer and rows in one file.
 
 Every checkpoint is written by `write` and read by `read`, with a checksum: where a file is damaged the session starts
 anew and says so, instead of going on from other numbers.

@@ -1,4 +1,4 @@
-"""What a detector learns from, and how it is judged: focal loss, boxes, non-maximum suppression, average precision.
+"""Train and judge a detector: focal loss, boxes, non-maximum suppression, average precision.
 
 Average precision is computed by COCO's own code (pycocotools), as table 4 of paper 2 has it: the mean over overlaps of
 0.50, 0.55, ..., 0.95 and over classes.

@@ -1,4 +1,4 @@
-"""Examples on the device they are trained on: batches drawn, augmented and scaled."""
+"""Draw, augment and scale batches of examples on the device they are trained on."""
 
 from __future__ import annotations
 

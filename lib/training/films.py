@@ -1,4 +1,4 @@
-"""An agent's episode as pictures without a graphics card: where the parts of its body are, seen from the side."""
+"""Draw an agent's episode as pictures without a graphics card: where the parts of its body are, seen from the side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Fréchet distance between two sets of images, by the features of a network (Heusel et al. 2017).
+"""Compute the Fréchet distance between two sets of images, by the features of a network (Heusel et al. 2017).
 
 Their measure, FID, takes the features of Inception. Any network that knows the images serves; only distances by the
 same network are comparable.

@@ -1,4 +1,4 @@
-"""CUDA graphs: a function's kernels recorded once and then started all together, without Python between them."""
+"""Record a function's kernels once as a CUDA graph and start them all together, without Python between them."""
 
 from __future__ import annotations
 

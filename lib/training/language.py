@@ -1,4 +1,4 @@
-"""What a model of characters learns from and how it is measured: stretches of a text, bits a character, passages."""
+"""Train and measure a model of characters: stretches of a text, bits a character, passages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adam on the weights that are kept alone: what is removed before training has no gradient, no memory and no cost."""
+"""Run Adam on the weights that are kept alone: what is removed before has no gradient, no memory and no cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learning from fixed data: a stack of runs, pruned before training, stopped and continued at any step.
+"""Learn from fixed data: a stack of runs, pruned before training, stopped and continued at any step.
 
 A run is a seed, a pruner and a sparsity; the agents are in `bc` and `bcq`.
 """

@@ -1,4 +1,4 @@
-"""In which precision products are computed; weights, gradients and the optimizer's memory stay in float32."""
+"""Choose the precision of products; weights, gradients and the optimizer's memory stay in float32."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents at play: the returns of whole episodes, of all runs of a stack at once."""
+"""Play with agents: the returns of whole episodes, of all runs of a stack at once."""
 
 from __future__ import annotations
 

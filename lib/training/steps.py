@@ -1,4 +1,4 @@
-"""One loop for networks that learn batch by batch, whatever they learn: AdamW, warm-up, cosine; stop it and go on."""
+"""Train networks that learn batch by batch, whatever they learn: AdamW, warm-up, cosine; stop it and go on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One loop for every network that learns labels: SGD with momentum, warm-up, cosine; stop it and go on anywhere."""
+"""Train every network that learns labels: SGD with momentum, warm-up, cosine; stop it and go on anywhere."""
 
 from __future__ import annotations
 

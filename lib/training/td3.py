@@ -1,4 +1,5 @@
-"""TD3 (Fujimoto et al. 2018, Addressing function approximation error in actor-critic methods), stacked over seeds.
+"""Train by TD3 (Fujimoto et al. 2018, Addressing function approximation error in actor-critic methods), stacked over
+seeds.
 
 A run is an actor, two critics, an environment and a replay buffer. Runs of a stack are computed together and share
 nothing: all that is random is drawn from the run's own seed, so a run's numbers are those it would have alone.

@@ -1,4 +1,4 @@
-"""Environments stepped together, one a run: no transition crosses an episode, and their state can be kept."""
+"""Step environments together, one a run: no transition crosses an episode, and their state can be kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Games played side by side, as a learner sees them: the last frames of each, and rewards of at most one point."""
+"""Play games side by side, as a learner sees them: the last frames of each, and rewards of at most one point."""
 
 from __future__ import annotations
 

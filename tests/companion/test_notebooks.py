@@ -13,9 +13,10 @@ import pytest
 
 from lib import base
 from lib.base import BadInput
-from lib.companion import exercises, notebook, portable
+from lib.companion import exercises, notebook
 from lib.companion.lesson import hedged
-from lib.companion.settings import SCALES
+from lib.companion.sweep import portable
+from lib.companion.sweep.settings import SCALES
 
 SOURCES = sorted(base.NOTEBOOKS.glob("*.ipynb"))
 EXECUTED = sorted((base.RESULTS / "notebooks").glob("*.ipynb"))

@@ -12,7 +12,7 @@ from lib import base
 from lib.companion.claims import papers
 from lib.companion.claims.papers import Claim
 from lib.companion.results import read_claims, read_csv, read_scorecard
-from lib.companion.settings import SCALES
+from lib.companion.sweep.settings import SCALES
 
 Claims = dict[str, Claim]
 DECIDED = ("reproduced", "differs", "partly")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lib.base import BadInput
-from lib.models.actor_critic import ActorCritic, Sizes
+from lib.models.game_player import ActorCritic, Sizes
 from lib.pruners import prunable
 from lib.training import actor_critic
 from lib.training.actor_critic import Batch, Settings, a2c_loss, ppo_loss, returns, start, train

@@ -1,4 +1,4 @@
-"""A claim is data: what a paper says, how to measure it, and when it holds. Verdicts are computed, never typed.
+"""Judge claims, which are data: what a paper says, how to measure it, and when it holds. Verdicts are never typed.
 
 papers     lib/papers/NAME/claims.yaml, checked
 judge      from runs to a value, an interval and a verdict, for each network or environment and for the claim

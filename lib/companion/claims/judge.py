@@ -1,4 +1,4 @@
-"""From runs to verdicts. Reads run files only; trains nothing."""
+"""Compute verdicts from runs. This reads run files only and trains nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The papers: lib/papers/NAME/claims.yaml, read and checked."""
+"""Read and check the claims of the papers, lib/papers/NAME/claims.yaml."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from lib import base
 from lib.base import BadInput, Count, build, refuse_twice
 from lib.companion.claims.written import Criterion, refuse_changed
-from lib.companion.settings import read_yaml
 from lib.companion.statistics import check_criterion
+from lib.companion.sweep.settings import read_yaml
 
 KINDS = ("relation", "number", "arithmetic", "control")
 

@@ -15,7 +15,7 @@ from lib.companion.claims import papers, readme, written
 from lib.companion.claims.judge import judge
 from lib.companion.claims.scorecard import scorecard
 from lib.companion.results import write_csv, write_text
-from lib.companion.settings import SCALES
+from lib.companion.sweep.settings import SCALES
 
 
 def main(words: list[str] | None = None) -> None:

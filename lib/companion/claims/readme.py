@@ -1,4 +1,4 @@
-"""What README.md and results/claims.md say of the claims: always computed from results/claims.csv.
+"""Compute what README.md and results/claims.md say of the claims from results/claims.csv.
 
 README's parts stand between markers: sentences on what was found (their words in lib/papers/found.md, their numbers
 from the verdicts), and the counts. Every claim stands in results/claims.md, a table a paper.

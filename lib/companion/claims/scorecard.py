@@ -1,4 +1,6 @@
-"""For each claim the verdict that counts: on the paper's own data where there is one, else at the largest scale."""
+"""Find for each claim the verdict that counts: on the paper's own data where there is one, else at the largest
+scale.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from lib.base import BadInput
 from lib.companion.claims.judge import MISSING
 from lib.companion.claims.papers import Paper
 from lib.companion.results import read_claims
-from lib.companion.settings import SCALES
 from lib.companion.statistics import NOT_RUN, in_words
+from lib.companion.sweep.settings import SCALES
 
 
 def largest(results: Path = base.RESULTS) -> pd.DataFrame:

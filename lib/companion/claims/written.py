@@ -1,4 +1,4 @@
-"""When a criterion was written, and that it has stayed as it was: what keeps a claim from being loosened afterwards.
+"""Note when a criterion was written, and that it has stayed as it was: so a claim is not loosened afterwards.
 
 Beside each claim that is measured stands a line such as
 

@@ -1,4 +1,4 @@
-"""Kinds of exercises, and how an answer to each is judged."""
+"""Judge answers to exercises, a class for each kind of exercise."""
 
 from __future__ import annotations
 

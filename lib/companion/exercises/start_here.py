@@ -1,4 +1,4 @@
-"""Exercises that belong to no paper: notebooks 00, 61 and 62."""
+"""Check exercises that belong to no paper: notebooks 00, 61 and 62."""
 
 from __future__ import annotations
 

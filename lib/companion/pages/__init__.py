@@ -1,4 +1,4 @@
-"""The executed notebooks as linked pages and as slides, without executing anything.
+"""Turn the executed notebooks into linked pages and slides, without executing anything.
 
 `python -m lib.pages` writes html/, `python -m lib.slides` writes slides/.
 """

@@ -1,4 +1,4 @@
-"""Sphinx's settings for the pages. Equations become MathML, which browsers draw themselves: no script, no network."""
+"""Set Sphinx up for the pages. Equations become MathML, which browsers draw themselves: no script, no network."""
 
 from docutils import nodes
 from latex2mathml.converter import convert

@@ -1,4 +1,4 @@
-"""What a run is given by whoever started it: a device, a folder to keep unfinished work in, a way to report."""
+"""Give a run what it needs from whoever started it: a device, a folder for unfinished work, a way to report."""
 
 from __future__ import annotations
 

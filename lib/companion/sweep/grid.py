@@ -1,4 +1,4 @@
-"""An experiment at a scale: its configurations, the keys they are stored under, and one of them run."""
+"""List the configurations of an experiment at a scale and the keys they are stored under, and run one of them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from tqdm import tqdm
 
 from lib import base
 from lib.base import BadInput, build
-from lib.companion import portable, settings
-from lib.companion.sweep import imports
+from lib.companion.sweep import imports, portable, settings
 from lib.companion.sweep.context import Context, Stopped
 
 NEEDED = {  # of an experiment's module

@@ -1,4 +1,4 @@
-"""Which of the project's files a module really uses, and one hash over them.
+"""Find which of the project's files a module really uses, and compute one hash over them.
 
 The sweep's store is keyed by this hash, provenance names it, and a test holds the stages of dvc.yaml to it.
 """

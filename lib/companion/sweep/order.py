@@ -1,4 +1,4 @@
-"""Which configuration of a pool comes next, so that no process is left alone with a long one at the end."""
+"""Choose which configuration of a pool comes next, so that no process is left alone with a long one at the end."""
 
 from __future__ import annotations
 

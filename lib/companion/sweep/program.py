@@ -30,9 +30,8 @@ from tqdm import tqdm
 
 from lib import base
 from lib.base import BadInput
-from lib.companion import portable, settings
 from lib.companion.results import write_csv, write_text
-from lib.companion.sweep import provenance
+from lib.companion.sweep import portable, provenance, settings
 from lib.companion.sweep.context import Context
 from lib.companion.sweep.grid import Grid, grid, names, run_one
 from lib.companion.sweep.order import LongestFirst

@@ -1,4 +1,4 @@
-"""The bar of a sweep: units of work done, in all configurations together, with the remaining time."""
+"""Draw the bar of a sweep: units of work done, in all configurations together, with the remaining time."""
 
 from __future__ import annotations
 

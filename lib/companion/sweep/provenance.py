@@ -1,4 +1,4 @@
-"""What lies beside a run file that no gate recomputes: where its numbers come from.
+"""Write beside a run file, which no gate recomputes, where its numbers come from.
 
 `runs/EXPERIMENT.provenance.yaml` names commit, source hash, versions, device and seconds, and which configurations
 are finished, so that another machine can go on from the CSV. What was computed elsewhere is a part of its own.
@@ -21,8 +21,8 @@ import yaml
 from lib import base
 from lib.base import BadInput
 from lib.companion.results import read_csv, write_text
-from lib.companion.settings import read_yaml
 from lib.companion.sweep.grid import Grid, key
+from lib.companion.sweep.settings import read_yaml
 
 MOST_SEEDS = 20  # of a sweep that one may go on from
 

@@ -1,4 +1,4 @@
-"""The store of a sweep: each finished configuration is kept at once, whole or not at all."""
+"""Keep each finished configuration of a sweep at once, whole or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Games of pixels that an agent plays with a few buttons: `make(name, seed)`.
+"""Make games of pixels that an agent plays with a few buttons: `make(name, seed)`.
 
 "bricks" is the project's own and needs nothing. Every other name is one of Atari's games, such as "breakout" or "pong";
 they come with `ale-py`, which is an extra of the project, because its licence is GPL-2.0.

@@ -1,4 +1,4 @@
-"""Atari's games as the paper's reference 33 plays them (Gym's NoFrameskip-v4 with OpenAI's wrappers).
+"""Play Atari's games as the paper's reference 33 does (Gym's NoFrameskip-v4 with OpenAI's wrappers).
 
 This is the one place that imports `ale-py`. Its licence is GPL-2.0, so it is an extra of the project:
 `pip install ale-py`.

@@ -1,4 +1,4 @@
-"""A small game of the kind of Breakout, for the quick scale: a paddle, a ball and a wall, on 10 x 10 pixels."""
+"""Play a small game of the kind of Breakout, for the quick scale: a paddle, a ball and a wall, on 10 x 10 pixels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data to learn a policy from without acting: `load(source, env)`, whatever the source, as one `Bundle`.
+"""Load data to learn a policy from without acting: `load(source, env)`, whatever the source, as one `Bundle`.
 
 recorded    rollouts of this project's own experts and medium policies, made on demand; a stand-in for D4RL's
 d4rl        the official version-2 files, which the papers use

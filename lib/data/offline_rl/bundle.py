@@ -1,4 +1,4 @@
-"""One form for offline data, wherever they come from."""
+"""Give offline data one form, wherever they come from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offline data of others: D4RL's files, and Minari's where that package is installed."""
+"""Read offline data of others: D4RL's files, and Minari's where that package is installed."""
 
 from __future__ import annotations
 

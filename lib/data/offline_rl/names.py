@@ -1,4 +1,4 @@
-"""Which environment a set of offline data is of, by any of its names, and D4RL's score for it.
+"""Say which environment a set of offline data is of, by any of its names, and D4RL's score for it.
 
 D4RL's data are of MuJoCo's -v2 environments, which need a library that no longer installs. Gymnasium's -v4 are the
 closest there are today: the same bodies, rewards and ends of an episode on the current MuJoCo. Its -v5 are others

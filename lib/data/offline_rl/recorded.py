@@ -1,4 +1,4 @@
-"""Offline data of our own: what a policy does in an environment, recorded on demand."""
+"""Record offline data of our own on demand: what a policy does in an environment."""
 
 from __future__ import annotations
 

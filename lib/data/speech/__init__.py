@@ -1,4 +1,4 @@
-"""Speech to tell speakers by: `load(name)`, whatever the corpus, as one `Speech`.
+"""Load speech to tell speakers by: `load(name)`, whatever the corpus, as one `Speech`.
 
 synthetic        speakers that nobody recorded, made in seconds and kept below .sweep/
 speechocean762   250 people who read English; those of one part to learn from, those of the other to be judged on

@@ -1,4 +1,4 @@
-"""Corpora that people recorded: where their files lie, who speaks in them, and how each is read.
+"""Read corpora that people recorded: where their files lie, and who speaks in them.
 
 speechocean762/{WAVE,train,test}              as its publisher packs it; parts have wav.scp, utt2spk, spk2gender
 speech/speechocean762/{index.json,audio}      the same clips, one Opus file a speaker

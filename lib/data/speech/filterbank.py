@@ -1,4 +1,4 @@
-"""Log-Mel filter banks: what every network for speech here sees of a waveform."""
+"""Compute log-Mel filter banks: what every network for speech here sees of a waveform."""
 
 from __future__ import annotations
 

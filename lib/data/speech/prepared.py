@@ -1,4 +1,4 @@
-"""The features of recorded corpora, computed once and kept in data/<name>/<form>/ as arrays.
+"""Compute the features of recorded corpora once and keep them in data/<name>/<form>/ as arrays.
 
 A corpus is looked for below the folder that COMPANION_DATA names, in each of the forms `FORMS` lists; nothing is
 downloaded here.

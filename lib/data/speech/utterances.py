@@ -1,4 +1,4 @@
-"""What a corpus of speech is to the rest of the project: features, speakers and trials."""
+"""Hold what a corpus of speech is to the rest of the project: features, speakers and trials."""
 
 from __future__ import annotations
 

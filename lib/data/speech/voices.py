@@ -1,4 +1,4 @@
-"""Speakers that nobody recorded: a buzzing source and a resonating tract (Fant 1960), different in every voice.
+"""Make speakers that nobody recorded: a buzzing source and a resonating tract (Fant 1960), different in every voice.
 
 A voice has a pitch with its jitter, a spectral tilt, breath, and a tract: its length moves all formants, and each
 formant is a little off. A session adds a channel, noise and a mood (pitch). An utterance is a row of random phones,

@@ -1,1 +1,1 @@
-"""Paper 5: group-sparse training of reinforcement learning."""
+"""Reproduce paper 5: group-sparse training of reinforcement learning."""

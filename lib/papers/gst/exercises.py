@@ -1,4 +1,4 @@
-"""Exercises of paper 5: notebooks 50 to 53, and those of `exercises_beyond`."""
+"""Check exercises of paper 5: notebooks 50 to 53, and those of `exercises_beyond`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exercises of paper 5 beyond MuJoCo: notebooks 54 and 55."""
+"""Check exercises of paper 5 beyond MuJoCo: notebooks 54 and 55."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import torch
 
 from lib.companion.exercises.checkers import Checker, function, number
-from lib.models.actor_critic import Sizes
+from lib.models.game_player import Sizes
 from lib.training import actor_critic
 
 

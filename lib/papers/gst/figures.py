@@ -1,4 +1,4 @@
-"""Names and looks of paper 5's ways of training, and how they are drawn in its notebooks."""
+"""Draw paper 5's ways of training in its notebooks, with their names and looks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures of paper 5: from a sweep's rows to one number a seed, and what definitions say of storage and traffic.
+"""Measure paper 5: from a sweep's rows to one number a seed, and what definitions say of storage and traffic.
 
 Which runs are meant is said by their columns: chosen = {"method": "gst", "block": [2, 4]}, a value or several a column.
 What they are compared with has the same columns but those that `against` names.

@@ -1,1 +1,1 @@
-"""Paper 4: neural plasticity networks."""
+"""Reproduce paper 4: neural plasticity networks."""

@@ -1,4 +1,4 @@
-"""Exercises of paper 4: notebooks 40 to 43."""
+"""Check exercises of paper 4: notebooks 40 to 43."""
 
 from __future__ import annotations
 

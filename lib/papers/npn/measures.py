@@ -1,4 +1,4 @@
-"""Measures of paper 4: from a sweep's rows, from architectures as printed, and from gates as they are, untrained.
+"""Measure paper 4: from a sweep's rows, from architectures as printed, and from gates as they are, untrained.
 
 A variant is a direction of npn_moons and npn_images, and a variant of npn_ablations; among rows at several tau those at
 the paper's count. Without a stage its last epoch counts, with one the last epoch of that stage.

@@ -1,1 +1,1 @@
-"""Paper 1: SNIP and GraSP before offline reinforcement learning."""
+"""Reproduce paper 1: SNIP and GraSP before offline reinforcement learning."""

@@ -1,4 +1,4 @@
-"""Exercises of paper 1: notebooks 10 to 13."""
+"""Check exercises of paper 1: notebooks 10 to 13."""
 
 from __future__ import annotations
 

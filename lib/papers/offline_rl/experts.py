@@ -1,4 +1,4 @@
-"""`python -m lib.papers.offline_rl.experts ENV`: train an expert of the project's own with TD3, and save it.
+"""Train an expert of the project's own with TD3, and save it: `python -m lib.papers.offline_rl.experts ENV`.
 
     python -m lib.papers.offline_rl.experts Hopper-v4 --steps 400000  # hours; stopped, it goes on with the same command
     python -m lib.papers.offline_rl.experts Hopper-v4 --keep          # into lib/data/experts/, also while it trains
@@ -34,8 +34,8 @@ import yaml
 from lib import base
 from lib.base import BadInput
 from lib.companion.results import read_csv, write_csv, write_text
-from lib.companion.settings import read_yaml
 from lib.companion.sweep.context import Stopped
+from lib.companion.sweep.settings import read_yaml
 from lib.data import policies
 from lib.data.environments import normalised_return
 from lib.models.mlp import MLP

@@ -1,4 +1,6 @@
-"""How large a pruned network is as a file, in each format: paper 1, Table 1 and figure 4. Real bytes, written."""
+"""Measure how large a pruned network is as a file, in each format: paper 1, Table 1 and figure 4. Real bytes,
+written.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures of paper 1: from a sweep's rows, files or a benchmark to the numbers that its claims name."""
+"""Measure paper 1: from a sweep's rows, files or a benchmark to the numbers that its claims name."""
 
 from __future__ import annotations
 

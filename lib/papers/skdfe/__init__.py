@@ -1,1 +1,1 @@
-"""Paper 3: self-distillation for speaker verification."""
+"""Reproduce paper 3: self-distillation for speaker verification."""

@@ -1,4 +1,4 @@
-"""Exercises of paper 3: notebooks 30 to 33."""
+"""Check exercises of paper 3: notebooks 30 to 33."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of paper 3's systems, and the table of what they reach, as its notebooks show them."""
+"""Name paper 3's systems, and make the table of what they reach, as its notebooks show them."""
 
 from __future__ import annotations
 

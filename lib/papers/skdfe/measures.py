@@ -1,4 +1,4 @@
-"""Measures of paper 3: error rates of systems and of one against another, with intervals, and what systems cost.
+"""Measure paper 3: error rates of systems and of one against another, with intervals, and what systems cost.
 
 A system is a network, who teaches it and how: "resnet18/self/both". A cell is a list of trials and a width.
 """

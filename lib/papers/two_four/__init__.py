@@ -1,1 +1,1 @@
-"""Paper 2: the 2:4 pattern."""
+"""Reproduce paper 2: the 2:4 pattern."""

@@ -1,4 +1,4 @@
-"""Exercises beyond paper 2: notebook 28."""
+"""Check exercises beyond paper 2: notebook 28."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exercises of paper 2: notebooks 20 to 22.
+"""Check exercises of paper 2: notebooks 20 to 22.
 
 Those of 23 and 24 are in `workflow_exercises`, 25 and 27 in `phases_`, 26 in `tasks_`, 28 in `beyond_`, 29 in
 `translation_exercises`.

@@ -1,4 +1,4 @@
-"""Tables of paper 2's notebooks: where the variants of its workflow end, and how far they are apart."""
+"""Make the tables of paper 2's notebooks: where the variants of its workflow end, and how far they are apart."""
 
 from __future__ import annotations
 

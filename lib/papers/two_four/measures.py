@@ -1,4 +1,4 @@
-"""Measures of paper 2: from a sweep's rows, a benchmark's or a definition to the numbers that its claims name.
+"""Measure paper 2: from a sweep's rows, a benchmark's or a definition to the numbers that its claims name.
 
 A cell of `lib.bench.two_four_gemm` is "device/type m x n x k"; its number is a median of many timings. Of several ways
 to the same product the fastest counts; products that failed do not.

@@ -1,4 +1,4 @@
-"""Exercises of notebook 26: generators and detectors."""
+"""Check exercises of notebook 26: generators and detectors."""
 
 from __future__ import annotations
 

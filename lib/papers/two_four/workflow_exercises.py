@@ -1,4 +1,4 @@
-"""Exercises of paper 2: notebooks 23 and 24."""
+"""Check exercises of paper 2: notebooks 23 and 24."""
 
 from __future__ import annotations
 

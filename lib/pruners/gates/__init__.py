@@ -1,4 +1,4 @@
-"""Neural plasticity (paper 4): stochastic binary gates on neurons and channels, which a network opens and closes.
+"""Open and close neurons and channels by stochastic binary gates: neural plasticity (paper 4).
 
     model = gates.gated(network)                                          # every layer, k = 7, all open
     loss = gates.arm(model, lambda model: F.cross_entropy(model(inputs), labels), draw)

@@ -1,4 +1,4 @@
-"""Gradients of the expected loss over all settings of the gates, E[f(z)] with z ~ Ber(g(phi)) (equation 6).
+"""Estimate gradients of the expected loss over all settings of the gates, E[f(z)] with z ~ Ber(g(phi)) (equation 6).
 
 Each is called once a minibatch. It adds the gradients to `.grad`, of the network's weights through f(z) and of phi by
 its own rule, and returns the minibatch's loss. f is the loss of the whole network with the gates of all layers drawn

@@ -1,4 +1,4 @@
-"""Network expansion (section 4): when to wake dormant units, and which; and when sizes have come to rest."""
+"""Expand a network (section 4): when to wake dormant units, and which; and when sizes have come to rest."""
 
 from __future__ import annotations
 

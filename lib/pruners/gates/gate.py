@@ -1,4 +1,4 @@
-"""Gates: how likely each unit of a layer is open, what is drawn in training, and what is used at test time."""
+"""Gate each unit of a layer: how likely it is open, what is drawn in training, and what is used at test time."""
 
 from __future__ import annotations
 

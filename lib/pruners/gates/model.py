@@ -1,4 +1,4 @@
-"""Gates on a whole network: put them there, what they cost, how large the network is now."""
+"""Put gates on a whole network, and say what they cost and how large the network is now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a network's layers feed one another, read from its forward pass, and which of their units are live."""
+"""Read from a network's forward pass how its layers feed one another, and which of their units are live."""
 
 from __future__ import annotations
 

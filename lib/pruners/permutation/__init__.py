@@ -1,4 +1,4 @@
-"""Permuting channels before pruning, so that 2:4 keeps more (paper 2, section 4.1, figure 6).
+"""Permute channels before pruning, so that 2:4 keeps more (paper 2, section 4.1, figure 6).
 
 order = anneal(weight)                                      # one matrix: an order of its columns
 permuted, report = permute(model, inputs)                   # a whole network, which computes the same function

@@ -1,4 +1,4 @@
-"""Orders of rows and of columns that let a transposable 2:4 mask keep more (beyond paper 2, section 4.1).
+"""Order rows and columns so that a transposable 2:4 mask keeps more (beyond paper 2, section 4.1).
 
 A transposable mask falls into blocks of 4 x 4, so that the order of the rows matters as much as that of the columns.
 The search is simulated annealing over swaps of two rows or of two columns, as in `lib.pruners.permutation.search`.

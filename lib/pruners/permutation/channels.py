@@ -1,4 +1,4 @@
-"""Which channels of a network are one and the same, and what reads and writes them.
+"""Find which channels of a network are one and the same, and what reads and writes them.
 
 A permutation must move a channel in every place at once: the rows of the layers that produce it, the columns of those
 that read it, its batch norms, and whatever it is added to. Here that is found by following labels through the graph of

@@ -1,4 +1,4 @@
-"""Labels of channels: which one each number of a network belongs to, and what is known of channels in the end.
+"""Label channels: which one each number of a network belongs to, and what is known of channels in the end.
 
 The words say what torch's functions and layers do with numbers, see `lib.pruners.permutation.channels`.
 """

@@ -1,4 +1,4 @@
-"""Whether two networks compute the same, in evaluation and in training mode."""
+"""Ask whether two networks compute the same, in evaluation and in training mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which order of columns lets 2:4 keep most of the magnitude (paper 2, section 4.1, figure 6).
+"""Search the order of columns with which 2:4 keeps most of the magnitude (paper 2, section 4.1, figure 6).
 
 Columns that share a group of four compete row by row for two places. Putting large columns together loses much,
 spreading them loses little, so the order matters; and permuting a layer's inputs changes nothing that the network

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from lib.base import BadInput
-from lib.companion.portable import SETTINGS
 from lib.companion.sweep import grid as grids
 from lib.companion.sweep.context import Context
 from lib.companion.sweep.grid import grid, key, run_one
+from lib.companion.sweep.portable import SETTINGS
 
 
 def refused(toy, scale: str, text: str) -> str:

@@ -11,9 +11,8 @@ import yaml
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from lib.base import BadInput
-from lib.companion import portable
+from lib.companion.sweep import portable, provenance
 from lib.companion.sweep import program as sweep
-from lib.companion.sweep import provenance
 from lib.companion.sweep.grid import grid, key
 from lib.companion.sweep.store import Store
 

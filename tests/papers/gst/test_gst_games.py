@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 from lib.base import BadInput, build
-from lib.companion import settings
+from lib.companion.sweep import settings
 from lib.companion.sweep.context import Context, Stopped
 from lib.companion.sweep.grid import Grid
-from lib.models.actor_critic import ActorCritic, Sizes
+from lib.models.game_player import ActorCritic, Sizes
 from lib.papers.gst.experiments import gst_games as experiment
 from lib.papers.gst.experiments.algorithm import share
 from lib.papers.gst.experiments.gst_games import Task, begun, layers

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from lib.base import BadInput, build
-from lib.companion import settings
+from lib.companion.sweep import settings
 from lib.companion.sweep.context import Context, Stopped
 from lib.companion.sweep.grid import Grid
 from lib.models.resnet import resnet32, small_resnet

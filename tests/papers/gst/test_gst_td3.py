@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from lib.base import BadInput, build
-from lib.companion import settings
+from lib.companion.sweep import settings
 from lib.companion.sweep.context import Context, Stopped
 from lib.companion.sweep.grid import Grid
 from lib.papers.gst.experiments import gst_td3, online

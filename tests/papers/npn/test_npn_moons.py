@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lib.base import BadInput, build
-from lib.companion import settings
+from lib.companion.sweep import settings
 from lib.companion.sweep.context import Context
 from lib.companion.sweep.grid import Grid
 from lib.data import vision

@@ -7,7 +7,7 @@ import pytest
 
 from lib import pruners
 from lib.base import BadInput, build
-from lib.companion import settings
+from lib.companion.sweep import settings
 from lib.companion.sweep.context import Context, Stopped
 from lib.companion.sweep.grid import Grid
 from lib.papers.offline_rl.experiments import offline_rl as experiment

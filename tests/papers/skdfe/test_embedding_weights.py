@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from lib.base import BadInput, build
-from lib.companion import settings
+from lib.companion.sweep import settings
 from lib.data import speech
 from lib.papers.skdfe.experiments import embedding_weights, skdfe
 from lib.papers.skdfe.experiments.distillation import DistillationTraining

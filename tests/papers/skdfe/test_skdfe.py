@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from lib.base import BadInput, build
-from lib.companion import settings
 from lib.companion.results import read_runs
+from lib.companion.sweep import settings
 from lib.companion.sweep.context import Context, Stopped
 from lib.companion.sweep.grid import Grid
 from lib.data import speech

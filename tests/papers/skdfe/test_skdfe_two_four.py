@@ -7,7 +7,7 @@ import pytest
 
 from lib import pruners
 from lib.base import BadInput, build
-from lib.companion import settings
+from lib.companion.sweep import settings
 from lib.companion.sweep.context import Context, Stopped
 from lib.companion.sweep.grid import Grid
 from lib.kernels.two_four import has_pattern

@@ -8,9 +8,9 @@ import pytest
 from scipy import stats
 
 from lib.base import BadInput, build
-from lib.companion import settings
 from lib.companion.claims import papers
 from lib.companion.statistics import Interval
+from lib.companion.sweep import settings
 from lib.papers.skdfe import figures, measures
 from lib.papers.skdfe.experiments import skdfe
 

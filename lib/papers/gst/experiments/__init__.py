@@ -1,1 +1,1 @@
-"""What is run for paper 5's claims: a module an experiment, and what only this paper trains."""
+"""Run what paper 5's claims need: a module an experiment, and what only this paper trains."""

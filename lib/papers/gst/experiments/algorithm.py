@@ -1,4 +1,4 @@
-"""Group-sparse training (paper 5, Algorithm 1) of anything that is trained: blocks, pruning, the shift, what is saved.
+"""Apply group-sparse training (paper 5, Algorithm 1) to anything trained: blocks, pruning, the shift, what is saved.
 
     begin(networks, compression)  # then make the optimizers
     algorithm = GroupSparseTraining(networks, compression, schedules, optimizers, reward=reward)

@@ -1,4 +1,4 @@
-"""Group-sparse training of agents that learn from fixed data: blocks, a schedule, and any score to choose coefficients.
+"""Train agents group-sparsely on fixed data: blocks, a schedule, and any score to choose coefficients.
 
 Paper 5 prunes by magnitude when the reward rises. Fixed data give no reward while an agent learns, so a schedule of
 steps has to say how much goes; and as with paper 1, a score may ask the data what goes.

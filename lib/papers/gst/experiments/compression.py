@@ -1,4 +1,4 @@
-"""What group-sparse weights save: the ratio of paper 5, equations 2 and 3, and the bytes that really come out.
+"""Compute what group-sparse weights save: the ratio of paper 5, equations 2 and 3, and the bytes that really come out.
 
 A ratio is the share of bits saved, over dense values of 16 bits. Sparsity is the share of coefficients removed; blocks
 of B keep one coefficient of B weights (`group_size` of a table).

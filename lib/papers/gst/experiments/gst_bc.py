@@ -1,4 +1,4 @@
-"""Group-sparse behaviour cloning: paper 5's blocks with paper 1's data and scores. Beyond both papers.
+"""Run group-sparse behaviour cloning: paper 5's blocks with paper 1's data and scores. Beyond both papers.
 
 All ways of one environment end with the same share of numbers to be kept; what differs is how they come there:
 

@@ -1,4 +1,4 @@
-"""Group-sparse training of agents that play from pixels (paper 5, section 4.4 and figure 9).
+"""Train agents that play from pixels group-sparsely (paper 5, section 4.4 and figure 9).
 
 One configuration is one game, one learner (A2C or PPO), one seed, and one way of training:
 
@@ -24,9 +24,9 @@ from torch import nn
 from lib import pruners
 from lib.base import BadInput, Count
 from lib.companion.sweep.context import Context
-from lib.models.actor_critic import Sizes
+from lib.models.game_player import Sizes
 from lib.papers.gst.experiments.algorithm import Compression, GroupSparseTraining, begin, share
-from lib.papers.gst.experiments.ways import METHODS, RATIOS, SINGLE, Blocks, Pruning, refuse_methods
+from lib.papers.gst.experiments.ways import METHODS, RATIOS, Blocks, Pruning, each_way, refuse_methods, rows
 from lib.training import actor_critic
 
 KEYS = ("env", "learner", "method", "block", "shift", "conversion", "seed")
@@ -77,14 +77,11 @@ class Settings:
 
 def configurations(settings: Settings) -> list[dict]:
     """Lay out the grid: a seed and a way of training of a task each, with everything `run` needs."""
-    found = []
-    for task in settings.tasks:
-        shared = {name: value for name, value in asdict(task).items() if name not in ("seeds", "blocks", "methods")}
-        shared |= {"learner": task.learner.learner, "settings": shared["learner"]}
-        ways = [{"method": method, **asdict(SINGLE)} for method in task.methods]
-        ways += [{"method": "gst", **asdict(one)} for one in task.blocks]
-        found += [shared | way | {"seed": seed} for seed in range(task.seeds) for way in ways]
-    return found
+    return [
+        one
+        for task in settings.tasks
+        for one in each_way(task, learner=task.learner.learner, settings=asdict(task.learner))
+    ]
 
 
 def units(configuration: dict) -> int:
@@ -108,8 +105,7 @@ def run(configuration: dict, context: Context) -> list[dict]:
         on_progress=lambda: context.report_progress(f"{configuration['env']} {method}"),
     )
     key = {name: configuration[name] for name in KEYS} | {"share": share(trainer.network, layers(trainer.network))}
-    rows = [key | row | {name: row[f"ratio_{bitmap}"] for name, bitmap in RATIOS.items()} for row in history]
-    return [{name: row[name] for name in COLUMNS} for row in rows]
+    return rows(key, history, COLUMNS)
 
 
 def begun(configuration: dict) -> tuple[actor_critic.Trainer, GroupSparseTraining]:

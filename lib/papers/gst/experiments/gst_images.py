@@ -1,4 +1,4 @@
-"""Group-sparse training of classifiers (paper 5, section 4.5 and figure 10), and the rivals it is compared with.
+"""Train classifiers group-sparsely (paper 5, section 4.5 and figure 10), and the rivals they are compared with.
 
 One configuration is one network on one data set, one seed, and one way of training:
 
@@ -16,7 +16,7 @@ with a bitmap on coefficients (`coefficient_ratio`). `share` is P_comp / P_total
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -29,7 +29,7 @@ from lib.data import vision
 from lib.models.alexnet import alexnet
 from lib.models.resnet import resnet32, small_resnet
 from lib.papers.gst.experiments.algorithm import Compression, GroupSparseTraining, begin, share
-from lib.papers.gst.experiments.ways import METHODS, RATIOS, SINGLE, Blocks, Pruning, refuse_methods
+from lib.papers.gst.experiments.ways import METHODS, RATIOS, Blocks, Pruning, each_way, refuse_methods, rows
 from lib.training.examples import Examples
 from lib.training.supervised import Training, accuracy, hold_out, seed_of, train
 
@@ -85,13 +85,7 @@ class Settings:
 
 def configurations(settings: Settings) -> list[dict]:
     """Lay out the grid: a seed and a way of training of a task each, with everything `run` needs."""
-    found = []
-    for task in settings.tasks:
-        shared = {name: value for name, value in asdict(task).items() if name not in ("seeds", "blocks", "methods")}
-        ways = [{"method": method, **asdict(SINGLE)} for method in task.methods]
-        ways += [{"method": "gst", **asdict(one)} for one in task.blocks]
-        found += [shared | way | {"seed": seed} for seed in range(task.seeds) for way in ways]
-    return found
+    return [one for task in settings.tasks for one in each_way(task)]
 
 
 def units(configuration: dict) -> int:
@@ -140,8 +134,7 @@ def run(configuration: dict, context: Context) -> list[dict]:
         report=report,
     )
     key = {name: configuration[name] for name in KEYS} | {"share": share(model, layers)}
-    rows = [key | row | {name: row[f"ratio_{bitmap}"] for name, bitmap in RATIOS.items()} for row in history]
-    return [{name: row[name] for name in COLUMNS} for row in rows]
+    return rows(key, history, COLUMNS)
 
 
 def chosen(model: nn.Module, first: int, last: int) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Group-sparse training of TD3 (paper 5, figures 5 to 8), and the rivals it is compared with.
+"""Train TD3 group-sparsely (paper 5, figures 5 to 8), and the rivals it is compared with.
 
 One configuration is one environment and one way of training, with all seeds as a stack:
 

@@ -1,4 +1,4 @@
-"""Group-sparse training of a stack of TD3 runs (paper 5, Algorithm 1 with its sections 3.1 and 3.2).
+"""Train a stack of TD3 runs group-sparsely (paper 5, Algorithm 1 with its sections 3.1 and 3.2).
 
 Every run has a schedule of its own, such as `pruners.RewardAware`, which is told the run's return.
 

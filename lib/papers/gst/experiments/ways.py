@@ -1,8 +1,10 @@
-"""What every experiment of paper 5 sets: how blocks are made, and how reward-aware pruning goes on."""
+"""Set what every experiment of paper 5 sets: how blocks are made, and how reward-aware pruning goes on."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from lib import pruners
 from lib.base import BadInput
@@ -57,3 +59,22 @@ def refuse_methods(methods: tuple[str, ...]) -> None:
     """
     if unknown := [name for name in methods if name not in METHODS]:
         raise BadInput(f"methods: {unknown[0]!r} is unknown; known are {', '.join(METHODS)}")
+
+
+def each_way(task: Any, **own: Any) -> list[dict]:
+    """Lay out a task's seeds and ways of training, single weights before blocks, with everything `run` needs.
+
+    Args:
+        task: a dataclass with `seeds`, `methods` and `blocks` among its fields.
+        own: values to put beside those of its fields, or in their place.
+    """
+    shared = {name: value for name, value in asdict(task).items() if name not in ("seeds", "blocks", "methods")}
+    ways = [{"method": method, **asdict(SINGLE)} for method in task.methods]
+    ways += [{"method": "gst", **asdict(one)} for one in task.blocks]
+    return [shared | own | way | {"seed": seed} for seed in range(task.seeds) for way in ways]
+
+
+def rows(key: Mapping, history: Sequence[dict], columns: Sequence[str]) -> list[dict]:
+    """Make rows of a history whose reports are those of `GroupSparseTraining`, each with the key and these columns."""
+    named = [{**key, **row, **{name: row[f"ratio_{bitmap}"] for name, bitmap in RATIOS.items()}} for row in history]
+    return [{name: row[name] for name in columns} for row in named]

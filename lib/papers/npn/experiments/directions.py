@@ -1,4 +1,4 @@
-"""A network trained in both directions of paper 4, section 6, and the fair rivals of what comes out.
+"""Train a network in both directions of paper 4, section 6, and the fair rivals of what comes out.
 
     sparsify   the whole network, all gates open, through the three stages with k = 7 in the second
     expand     the same network with few gates open, the others dormant, with k = 0.5 in the second

@@ -1,4 +1,4 @@
-"""What the parts of the method do (paper 4, sections 2, 3 and 6): one setting changed at a time.
+"""Run what the parts of the method do (paper 4, sections 2, 3 and 6): one setting changed at a time.
 
 One configuration is one variant and one seed: a single session of a small network through its stages. The variants
 stand in params.yaml; tau, the slope k, the stages, lambda and its sign, the gates' g and the estimator differ.

@@ -1,4 +1,4 @@
-"""Gates on images (paper 4, tables 1 to 3, figures 4 and 5): sparsify a network, expand one, and the fair rivals.
+"""Train gates on images (paper 4, tables 1 to 3, figures 4 and 5): sparsify a network, expand one, and the fair rivals.
 
 One configuration is one network, one data set, one seed and one direction of `lib.papers.npn.experiments.directions`:
 LeNet-5 on MNIST (table 1), AlexNet on CIFAR-10 and CIFAR-100 (tables 2 and 3), a small LeNet on digits.

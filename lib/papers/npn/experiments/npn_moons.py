@@ -1,4 +1,4 @@
-"""Gates on the two moons (paper 4, section 6.1, figure 3): sparsify a network, expand one, and the fair rivals.
+"""Train gates on the two moons (paper 4, section 6.1, figure 3): sparsify a network, expand one, and the fair rivals.
 
 One configuration is one seed and one direction of `lib.papers.npn.experiments.directions`. The whole network is
 2-100 (fixed)-80-2; the expansion starts with 3 and 3 gates open. The points are the same for all seeds, or each seed

@@ -1,4 +1,4 @@
-"""SNIP and GraSP before offline reinforcement learning (paper 1, section 4, figures 1 and 2), and fair rivals.
+"""Run SNIP and GraSP before offline reinforcement learning (paper 1, section 4, figures 1 and 2), and fair rivals.
 
 One configuration is an algorithm, an environment and a seed: the dense agent and all pruned ones learn from the same
 batches as one stack, each with its own masks from before its first step.

@@ -1,4 +1,4 @@
-"""Which weights SNIP and GraSP keep, layer by layer, before any training (paper 1, section 4.2, figure 3).
+"""Count which weights SNIP and GraSP keep, layer by layer, before any training (paper 1, section 4.2, figure 3).
 
 One configuration is an environment and a seed: the networks of BCQ are scored on one batch and pruned. BC's two
 networks are BCQ's encoder and decoder, with the same scores.

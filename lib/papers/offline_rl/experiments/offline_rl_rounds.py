@@ -1,4 +1,4 @@
-"""One round of pruning against several (paper 1, section 4: "number of pruning iterations").
+"""Compare one round of pruning with several (paper 1, section 4: "number of pruning iterations").
 
 In several rounds each removes the same share of what is left, and the rest is scored anew: what has become important
 because something else went can still be spared. The paper tried it, saw no improvement and prints no numbers.

@@ -1,4 +1,4 @@
-"""What a score sees: pruning with observations as they are, and scaled to mean 0 and deviation 1. Beyond paper 1.
+"""Compare pruning with observations as they are with pruning with scaled ones (mean 0, deviation 1). Beyond paper 1.
 
 SNIP and GraSP multiply a weight by a derivative, and the derivative of a first layer's weight by what enters it. Where
 angles vary by a tenth and velocities by ten, a score ranks the observations before it ranks anything else, and a

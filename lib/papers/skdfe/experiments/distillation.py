@@ -1,4 +1,4 @@
-"""Learning from a teacher: one's own refined features (paper 3, section 3.2), or a larger network (section 5.2)."""
+"""Learn from a teacher: one's own refined features (paper 3, section 3.2), or a larger network (section 5.2)."""
 
 from __future__ import annotations
 

@@ -22,9 +22,9 @@ import pandas as pd
 
 from lib import base
 from lib.base import BadInput, build
-from lib.companion import portable
-from lib.companion import settings as params
 from lib.companion.results import write_csv
+from lib.companion.sweep import portable
+from lib.companion.sweep import settings as params
 from lib.data import speech
 from lib.papers.skdfe.experiments.distillation import (
     Classifier,

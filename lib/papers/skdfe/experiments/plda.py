@@ -1,4 +1,4 @@
-"""Probabilistic linear discriminant analysis: is a pair of embeddings one speaker's or two speakers'?
+"""Score pairs by probabilistic linear discriminant analysis: are two embeddings one speaker's or two speakers'?
 
 The two-covariance model (Brümmer and de Villiers 2010; Ioffe 2006 for the idea): an embedding is x = m + y + e, where
 y ~ N(0, B) belongs to the speaker and e ~ N(0, W) to the utterance. B and W are fitted by expectation maximisation.

@@ -1,4 +1,4 @@
-"""How well embeddings tell speakers apart: scores of trials, error rates, and intervals over speakers."""
+"""Measure how well embeddings tell speakers apart: scores of trials, error rates, and intervals over speakers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Self-knowledge distillation for speaker verification (paper 3, tables 3 to 5), beside distillation from a teacher.
+"""Train speakers' networks by self-knowledge distillation (paper 3, tables 3 to 5), beside distillation from a teacher.
 
 One configuration is one network, one teacher, one data set and one seed. All its students start from the same weights
 and see the same crops:

@@ -1,4 +1,4 @@
-"""A distilled speaker network pruned 2:4 on top: do two ways of making a network cheap add up? Beyond papers 2 and 3.
+"""Prune a distilled speaker network 2:4 on top: do two ways of making a network cheap add up? Beyond papers 2 and 3.
 
 One configuration is a network, a distillation and a seed, trained into
 

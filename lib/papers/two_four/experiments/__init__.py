@@ -1,1 +1,1 @@
-"""What is run for paper 2's claims: a module an experiment, and what only this paper trains."""
+"""Run what paper 2's claims need: a module an experiment, and what only this paper trains."""

@@ -1,4 +1,4 @@
-"""Table 4 and figure 8 of paper 2: 2:4 in a detector, and which of its two training phases must be repeated.
+"""Prune a detector 2:4 and ask which of its two training phases must be repeated (paper 2, table 4 and figure 8).
 
 Phase 1 teaches a backbone to name single digits; phase 2 adds a pyramid and a head, which are new, and teaches the
 whole network to find digits on canvases. The variants, on the same canvases and batches:

@@ -1,4 +1,4 @@
-"""Table 5 of paper 2, its first row: the 2:4 workflow on a generative adversarial network that makes digits.
+"""Run the 2:4 workflow on a generative adversarial network that makes digits (paper 2, table 5, its first row).
 
 Two networks are trained against each other, and only the generator is of use afterwards; so the paper prunes it alone
 (section 4.2). Its reference 56 says that repeating the training is delicate when one of the two is sparse. A row is an

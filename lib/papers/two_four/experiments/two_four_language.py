@@ -1,4 +1,5 @@
-"""Table 7 and figure 7 of paper 2: the 2:4 workflow on a language model, and when to prune in training of two phases.
+"""Run the 2:4 workflow on a language model, and ask when to prune in training of two phases (paper 2, table 7, figure
+7).
 
 Phase 1 learns to foresee the next character of a text without its speakers' names; its variants, a row every few steps:
 

@@ -1,4 +1,4 @@
-"""Tables 2 and 3 of paper 2: the 2:4 workflow over families of networks, then INT8, and permutation before pruning.
+"""Run the 2:4 workflow over families of networks, then INT8, and permute before pruning (paper 2, tables 2 and 3).
 
 One configuration is one network, one data set and one seed, trained into all its variants:
 

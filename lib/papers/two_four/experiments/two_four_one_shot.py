@@ -1,4 +1,4 @@
-"""Beyond paper 2: half of the weights gone in one shot, without any training, by three ways to choose them.
+"""Remove half of the weights in one shot, without any training, by three ways to choose them. Beyond paper 2.
 
 A network is trained once; every row is a pruned copy of it:
 

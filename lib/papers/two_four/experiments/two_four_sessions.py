@@ -1,4 +1,4 @@
-"""Beyond paper 2: is a second training session needed? Masks that are learned in one, and shorter second ones.
+"""Ask whether a second training session is needed: learn masks in one, and shorten the second. Beyond paper 2.
 
 A session has E epochs. With the steps of one session:
 

@@ -1,4 +1,4 @@
-"""The 2:4 workflow of paper 2, section 4.1: train, prune, retrain; with the controls it needs.
+"""Run the 2:4 workflow of paper 2, section 4.1: train, prune, retrain; with the controls it needs.
 
 One configuration is one network, one data set and one seed, trained into all its variants:
 

@@ -1,4 +1,4 @@
-"""Phase 2 after a language model: few labelled passages, and pruning before it or after it (paper 2, section 4.3).
+"""Train phase 2 after a language model on few labelled passages, pruned before it or after it (paper 2, section 4.3).
 
 Every variant begins with a model of phase 1 and a new head, the same head and the same batches for all:
 

@@ -1,4 +1,4 @@
-"""A network trained into variants of one another, all on the same batches; each gives one row an epoch."""
+"""Train a network into variants of one another, all on the same batches; each gives one row an epoch."""
 
 from __future__ import annotations
 

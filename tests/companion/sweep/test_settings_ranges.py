@@ -7,7 +7,7 @@ import importlib
 import pytest
 
 from lib.base import BadInput, build
-from lib.companion import settings
+from lib.companion.sweep import settings
 from lib.companion.sweep.grid import module_of
 
 content = functools.cache(settings.read)

@@ -1,6 +1,6 @@
 """The benchmark of one-shot pruning gives a row a pattern and method, and ratios that belong to its times."""
 
-from lib.bench import one_shot
+from lib.bench import one_shot_layers as one_shot
 
 
 def test_a_small_weight_gives_a_row_for_each_method_and_pattern():

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from lib.bench.block_circulant import COLUMNS, measured
+from lib.bench.block_circulant_products import COLUMNS, measured
 
 
 def test_each_row_has_its_speedup_and_its_share_of_the_limit():

@@ -9,7 +9,7 @@ import pytest
 
 from lib import base
 from lib.base import BadInput
-from lib.companion import settings
+from lib.companion.sweep import settings
 from lib.companion.sweep.grid import grid, names
 
 

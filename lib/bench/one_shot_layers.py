@@ -1,4 +1,4 @@
-"""How long one layer takes to be pruned in one shot: magnitude, Wanda, SparseGPT; and gathering what they know of it.
+"""Time how one layer is pruned in one shot: magnitude, Wanda, SparseGPT; and gathering what they know of it.
 
 All prune the same Gaussian weight in float32 on one core and take turns; milliseconds are medians. SparseGPT and the
 second moments are in float64. The row "moments" is what Wanda and SparseGPT need before: X X^T of so many inputs.

@@ -1,4 +1,4 @@
-"""A network that plays from pixels: convolutions, one hidden layer, and two heads on it (Mnih et al. 2015, 2016)."""
+"""Build a network that plays from pixels: convolutions, one hidden layer, and two heads (Mnih et al. 2015, 2016)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same bits on every x86-64 processor with AVX2: how quick sweeps, notebooks and tests compute, and why so.
+"""Make quick sweeps, notebooks and tests compute the same bits on every x86-64 processor with AVX2, and say why so.
 
 A library that multiplies or takes a root asks the processor who made it, which instructions it knows and how large its
 cache is, and takes another kernel on each; another kernel rounds elsewhere, and training is chaotic. Each setting here
@@ -45,7 +45,7 @@ LOADED_FIRST = "numpy"  # of the libraries that read a setting when they are loa
 
 
 def main() -> None:
-    """Print the settings as lines for a shell: eval "$(python -m lib.companion.portable)" before a Dask worker."""
+    """Print the settings for a shell: eval "$(python -m lib.companion.sweep.portable)" before a Dask worker."""
     for name, value in SETTINGS.items():
         print(f"export {name}={shlex.quote(value)}")
 
@@ -84,7 +84,7 @@ def prepare(environment: Mapping[str, str]) -> None:
     if environment and not in_force(os.environ) and LOADED_FIRST in sys.modules:
         raise BadInput(
             "this process has loaded NumPy before it was told to compute the same bits on every processor: start it "
-            'anew, after eval "$(python -m lib.companion.portable)"'
+            'anew, after eval "$(python -m lib.companion.sweep.portable)"'
         )
     os.environ.update(environment)
     import torch

@@ -9,7 +9,7 @@ import pytest
 
 from lib import base
 from lib.base import BadInput
-from lib.companion import portable
+from lib.companion.sweep import portable
 
 BARE = {name: value for name, value in os.environ.items() if name not in portable.SETTINGS}
 SEEN = "import os; print(os.environ.get('MKL_CBWR'), os.environ.get('OPENBLAS_CORETYPE'), 'numpy' in sys.modules)"
@@ -17,7 +17,7 @@ SEEN = "import os; print(os.environ.get('MKL_CBWR'), os.environ.get('OPENBLAS_CO
 
 def printed(program: str, *words: str) -> str:
     """What a program prints that begins without the settings."""
-    command = [sys.executable, "-c", f"import sys; from lib.companion import portable; {program}; {SEEN}", *words]
+    command = [sys.executable, "-c", f"import sys; from lib.companion.sweep import portable; {program}; {SEEN}", *words]
     done = subprocess.run(command, env=BARE, cwd=base.ROOT, capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
@@ -52,7 +52,7 @@ def test_who_has_loaded_numpy_too_early_computes_nothing(monkeypatch: pytest.Mon
 
 
 def test_the_settings_are_printed_for_a_shell():
-    command = 'eval "$("$0" -m lib.companion.portable)"; printf "%s|" "$MKL_CBWR" "$NPY_DISABLE_CPU_FEATURES"'
+    command = 'eval "$("$0" -m lib.companion.sweep.portable)"; printf "%s|" "$MKL_CBWR" "$NPY_DISABLE_CPU_FEATURES"'
     done = subprocess.run(
         ["sh", "-c", command, sys.executable], env=BARE, cwd=base.ROOT, capture_output=True, text=True
     )

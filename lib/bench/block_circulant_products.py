@@ -1,4 +1,4 @@
-"""Products with block-circulant weights (paper 5): by a real transform over the block, against the dense product.
+"""Time products with block-circulant weights (paper 5): by a real transform over the block, against the dense product.
 
 The rival is torch's dense product of the same size, [batch, size] times [size, size]. fraction_of_limit is the speed-up
 relative to how many times fewer multiplications the product takes (`block_circulant.limit`). Weights are transformed

@@ -1,4 +1,4 @@
-"""What transposable masks keep and how long they take to find: the exact ones, and two rules that others use.
+"""Compare what transposable masks keep and how long they take to find: the exact ones, and two rules that others use.
 
 Kept is in percent of the magnitude of a Gaussian matrix, short the share of blocks in percent in which fewer than
 n x m weights stay, optimal that whose sum is at least that of the best mask with n both ways (up to rounding). All are

@@ -1,4 +1,4 @@
-"""params.yaml holds the settings of every experiment at each scale; `read` finds those of one experiment.
+"""Read the settings of an experiment at a scale from params.yaml.
 
 `read_yaml` is how every YAML file of the project is read: what would be taken silently, or never end, is refused.
 """

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lib.bench import transposable as bench
+from lib.bench import transposable_masks as bench
 from lib.pruners.transposable import to_blocks
 
 

@@ -1,4 +1,4 @@
-"""What a mask costs in training: one step of a network dense, with 2:4 masks attached, and with them baked in.
+"""Time one step of training a network dense, with 2:4 masks attached, and with them baked in.
 
 Masks do not make a network faster, they make it slower; only a kernel that skips the zeros can gain. This says how much
 is paid for holding a pattern during training.
