@@ -120,6 +120,8 @@ def test_public_data_stand_behind_the_sweeps_that_read_them():
         "two_four_detection",
         "two_four_gan",
         "two_four_language",
+        "two_four_masks",
+        "two_four_translation",
         "two_four_one_shot",
         "two_four_sessions",
     }

@@ -158,6 +158,18 @@ def strongest_apart(boxes, scores):
     return sorted(kept)
 
 
+def clipped_share(translation, reference):
+    words = translation.split()
+    right = sum(min(words.count(word), reference.split().count(word)) for word in set(words))
+    return round(right / len(words), 6)
+
+
+def best_of_beam(first, second, width):
+    beam = sorted(range(len(first)), key=first.__getitem__, reverse=True)[:width]
+    pairs = {(one, two): first[one] * share for one in beam for two, share in enumerate(second[one])}
+    return list(max(pairs, key=pairs.get))
+
+
 SOLUTIONS = {
     "00.1": 218,
     "00.2": 0.8 + (0 - 0.8) * (1 - 2 / 4) ** 3,
@@ -221,6 +233,11 @@ SOLUTIONS = {
     "28.3": sr_ste_step,
     "28.4": flip_rate,
     "28.5": 100,
+    "29.1": 0.7165,
+    "29.2": 36.44,
+    "29.3": clipped_share,
+    "29.4": best_of_beam,
+    "29.5": 1,
     "30.1": 198,
     "30.2": errors,
     "30.3": 0.598,

@@ -93,7 +93,12 @@ EXERCISES: dict[str, Checker] = {
     ),
     "29.4": function(
         _best,
-        [(*TREE, 1), (*TREE, 2), ([0.35, 0.33, 0.32], [[0.4, 0.3, 0.3], [0.5, 0.3, 0.2], [0.0, 0.0, 1.0]], 2)],
+        [
+            (*TREE, 1),
+            (*TREE, 2),
+            ([0.35, 0.33, 0.32], [[0.4, 0.3, 0.3], [0.5, 0.3, 0.2], [0.0, 0.0, 1.0]], 2),
+            ([0.6, 0.3, 0.1], [[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [1.0, 0.0, 0.0]], 2),
+        ],
         "Keep the `width` likeliest first tokens; of their continuations return the pair with the largest product.",
         wrong=[
             (_greedy, "a width of 1 is greedy search: keep as many first tokens as the width says."),
