@@ -1,4 +1,4 @@
-"""Sentences in two languages, line by line: `load(name)`.
+"""Load sentences in two languages, line by line: `load(name)`.
 
 `multi30k-de-en` and `multi30k-en-de` are descriptions of photographs, German to English and back; not everybody may use
 them for everything (see registry.toml), so data.dvc does not lock them. `numbers` is made here by a seed: sentences

@@ -1,4 +1,4 @@
-"""Pieces of words: a vocabulary small enough for a network, in which every sentence can be written.
+"""Cut words into pieces: a vocabulary small enough for a network, in which every sentence can be written.
 
 Frequent words are one piece, rare ones several (byte pair encoding, Sennrich et al. 2016, by sentencepiece). Merges are
 found by counting whole numbers, so the same sentences give the same pieces on every machine.

@@ -1,4 +1,4 @@
-"""Networks that translate: an encoder reads a sentence, a decoder writes another one token after the other.
+"""Build networks that translate: an encoder reads a sentence, a decoder writes another one token after the other.
 
 Paper 2 prunes two of them in table 6: one of attention alone (Vaswani et al. 2017) and GNMT, an LSTM with attention
 (Wu et al. 2016). Here they are small and written out of Linear layers, so that every matrix product with weights is one

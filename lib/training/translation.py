@@ -1,4 +1,4 @@
-"""What a translator learns from and how it is judged: pairs of sentences, beam search, BLEU."""
+"""Give a translator what it learns from, and judge it: pairs of sentences, beam search, BLEU."""
 
 from __future__ import annotations
 

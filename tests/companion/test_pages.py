@@ -18,8 +18,8 @@ from lib.base import BadInput
 from lib.companion.pages import front
 from lib.companion.pages import program as pages
 from lib.companion.pages.lessons import Lesson, read_lesson
+from lib.companion.pages.markdown import linked, links
 from lib.companion.pages.program import write
-from lib.companion.pages.sources import linked, links
 from lib.companion.results import read_scorecard
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -1,4 +1,4 @@
-"""The first page, and the pages that look things up: all exercises, and what teachers find."""
+"""Write the first page, and the pages that look things up: all exercises, and what teachers find."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages and the slides take from an executed notebook: its title, picture, *In short* and exercises."""
+"""Read what pages and slides take from an executed notebook: its title, picture, *In short* and exercises."""
 
 from __future__ import annotations
 

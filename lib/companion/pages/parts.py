@@ -1,4 +1,4 @@
-"""The parts of the book: a notebook's first digit is its part, and parts 1 to 5 are the papers'."""
+"""Name the parts of the book: a notebook's first digit is its part, and parts 1 to 5 are the papers'."""
 
 PARTS = {
     "0": "Start here",

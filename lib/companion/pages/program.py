@@ -14,7 +14,7 @@ from sphinx.cmd.build import build_main
 from lib import base
 from lib.base import BadInput
 from lib.companion.pages import slides
-from lib.companion.pages.sources import write_sources
+from lib.companion.pages.markdown import write_sources
 
 MARK = ".pages"  # a file in a folder that this program made, so that it may be deleted
 

@@ -1,4 +1,4 @@
-"""Slides from the executed notebooks: one deck a part, a file that needs nothing but itself.
+"""Make slides from the executed notebooks: one deck a part, a file that needs nothing but itself.
 
     python -m lib.slides
 

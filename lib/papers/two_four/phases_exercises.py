@@ -1,4 +1,4 @@
-"""Exercises of paper 2: notebooks 25 and 27."""
+"""Check exercises of paper 2: notebooks 25 and 27."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exercises of notebook 29: networks that translate."""
+"""Check exercises of notebook 29: networks that translate."""
 
 from __future__ import annotations
 

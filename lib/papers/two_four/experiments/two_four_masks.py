@@ -1,4 +1,4 @@
-"""Table 4's lower half of paper 2: 2:4 in a detector that draws the outline of each digit inside its box.
+"""Run the lower half of paper 2's table 4: 2:4 in a detector that draws the outline of each digit inside its box.
 
 The network is that of `two_four_detection` with a further head; its variants are those that repeat phase 2 alone, which
 is what the paper does:

@@ -1,4 +1,4 @@
-"""Table 6 of paper 2: the 2:4 workflow on networks that translate, one of attention alone and an LSTM with attention.
+"""Run table 6 of paper 2: the 2:4 workflow on networks that translate, of attention alone and an LSTM with attention.
 
 The variants, on the same sentences and batches, a row every few steps:
 

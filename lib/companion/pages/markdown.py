@@ -1,4 +1,4 @@
-"""What Sphinx makes the pages from: the executed notebooks with links to and fro, and the pages that look things up."""
+"""Write what Sphinx makes the pages from: executed notebooks with links to and fro, and pages that look things up."""
 
 from __future__ import annotations
 
