@@ -85,7 +85,7 @@ class Compression:
 
 
 def begin(networks: nn.Module, compression: Compression) -> None:
-    """Put blocks in place (Algorithm 1, lines 1 to 3), and masks that as yet remove nothing.
+    """Put blocks in place (Algorithm 1, lines 1 to 3), and masks that as yet remove nothing; without layers neither.
 
     Raises:
         BadInput: a layer that there is not, or whose size B does not divide.
@@ -94,6 +94,8 @@ def begin(networks: nn.Module, compression: Compression) -> None:
     if len(table) > 1:
         chosen = dict.fromkeys(compression.layers, table)
         groups.group(networks, chosen, compression.start, releasable=True)
+    if not compression.layers:  # of a dense network
+        return
     weights = pruners.magnitude(networks).only(compression.layers)
     pruners.attach(networks, {name: torch.ones_like(weight, dtype=torch.bool) for name, weight in weights.items()})
 
