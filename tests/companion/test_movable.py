@@ -90,13 +90,13 @@ def test_too_many_bytes_are_refused(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_each_part_has_a_figure_that_moves():
-    """Notebook 00 and the five papers' parts."""
+    """Notebook 00, the five papers' parts and the tools."""
     parts = set()
     for path in base.NOTEBOOKS.glob("*.ipynb"):
         cells = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
         if any(re.search(r"^movable\(", source, re.MULTILINE) for source in cells):
             parts.add(path.stem[0])
-    assert parts == set("012345")
+    assert parts == set("0123456")
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no browser here: Debian's package chromium has one")

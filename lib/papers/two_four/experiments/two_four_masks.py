@@ -29,11 +29,12 @@ from lib.papers.two_four.experiments.two_four_detection import (
 )
 from lib.training.supervised import seed_of
 
-__all__ = ["COLUMNS", "INDEX", "Settings", "configurations", "run", "units"]
+__all__ = ["COLUMNS", "INDEX", "KEYS", "Settings", "configurations", "run", "units"]
 
 OUTLINE = 14  # cells along a side, as Mask R-CNN has in its first layers
 SESSIONS = 3  # of phase 2 for one number of canvases
 
+KEYS = two_four_detection.KEYS
 INDEX = two_four_detection.INDEX
 COLUMNS = (*INDEX, "mask_precision", "precision", "precision_50", "accuracy", "sparsity")
 
