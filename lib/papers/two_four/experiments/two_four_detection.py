@@ -39,7 +39,8 @@ from lib.models import detector
 from lib.models.detector import Classifier, Detector
 from lib.papers.two_four.experiments.two_phases import FineTuning
 from lib.papers.two_four.experiments.variants import masked_copy
-from lib.training import calibration, supervised
+from lib.pruners import calibration
+from lib.training import supervised
 from lib.training.detection import DetectionLoss, average_precision, batches, detect
 from lib.training.examples import Examples
 from lib.training.steps import fit

@@ -32,9 +32,9 @@ from lib.companion.sweep.context import Context
 from lib.data import vision
 from lib.models import densenet, mobilenet, recurrent, resnet, resnext, shufflenet, squeezenet, vgg, wide_resnet
 from lib.papers.two_four.experiments.variants import Variants
+from lib.pruners import calibration
 from lib.pruners.permutation import anneal, permute
 from lib.pruners.sizes import flops
-from lib.training import calibration
 from lib.training.supervised import Training, accuracy, seed_of
 
 NETWORKS: dict[str, Callable[[int], nn.Module]] = {  # from the number of classes
@@ -121,7 +121,7 @@ def run(configuration: dict, context: Context) -> list[dict]:
     seed, examples, epochs = configuration["seed"], variants.examples, variants.settings.epochs
 
     def quantise(variant: str, model: nn.Module, epoch: int, left: float) -> None:
-        small = calibration.simulated(model, calibration.inputs(examples, seed=seed_of(seed, 2)))
+        small = calibration.simulated(model, examples.sample(seed=seed_of(seed, 2)))
         variants.record(f"{variant}_int8", model, [accuracy(small, examples)], epoch, kept=left)
 
     def workflow(model: nn.Module, suffix: str = "") -> None:
@@ -138,7 +138,7 @@ def run(configuration: dict, context: Context) -> list[dict]:
     variants.again("dense_twice", dense, {}, kept=100.0)
     workflow(dense)
     if configuration["permute"]:
-        inputs = next(calibration.inputs(examples, count=2))
+        inputs = next(examples.sample(count=2))
         search = partial(anneal, seed=seed_of(seed, 3))
         workflow(permute(dense, inputs, search=search)[0], "_permuted")
     return variants.rows

@@ -37,8 +37,8 @@ from lib.data import text, vision
 from lib.models import resnet, transformer
 from lib.models.transformer import LEFT_DENSE
 from lib.papers.two_four.experiments.variants import masked_copy
+from lib.pruners import calibration
 from lib.pruners.permutation import anneal, permute
-from lib.training import calibration
 from lib.training.examples import Examples
 from lib.training.language import windows
 from lib.training.steps import Schedule, fit
@@ -210,7 +210,7 @@ def _of_images(configuration: dict, context: Context) -> Trained:
         state=context.checkpoint("dense.pt"),
         on_progress=lambda: context.report_progress("dense"),
     )
-    batches = list(calibration.inputs(examples, configuration["calibrated"], BATCH, seed_of(seed, 2)))
+    batches = list(examples.sample(configuration["calibrated"], BATCH, seed_of(seed, 2)))
     search = partial(anneal, proposals=configuration["proposals"], seed=seed_of(seed, 3))
 
     def permuted() -> nn.Module:

@@ -33,7 +33,7 @@ from lib.kernels.int8 import threshold
 from lib.models import translator
 from lib.papers.two_four.experiments.two_phases import block_masks
 from lib.papers.two_four.experiments.variants import masked_copy
-from lib.training import calibration
+from lib.pruners import calibration
 from lib.training.steps import Schedule, fit
 from lib.training.supervised import seed_of
 from lib.training.translation import Pairs, batches, bleu, smoothed, surprise, translate

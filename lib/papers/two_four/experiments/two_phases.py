@@ -28,7 +28,7 @@ from lib.companion.sweep.context import Context
 from lib.data.text import Passages
 from lib.models.transformer import LEFT_DENSE, Classifier, LanguageModel
 from lib.papers.two_four.experiments.variants import masked_copy
-from lib.training import calibration
+from lib.pruners import calibration
 from lib.training.language import share_right
 from lib.training.steps import Draw, Schedule, fit
 from lib.training.supervised import seed_of
