@@ -20,7 +20,7 @@ magnitude of the layers that were pruned, in percent.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from lib import pruners
 from lib.base import BadInput, Count, refuse_unknown
 from lib.companion.sweep.context import Context
+from lib.companion.sweep.settings import each_seed
 from lib.data import vision
 from lib.models import densenet, mobilenet, recurrent, resnet, resnext, shufflenet, squeezenet, vgg, wide_resnet
 from lib.papers.two_four.experiments.variants import Variants
@@ -96,18 +97,7 @@ class Settings:
 
 def configurations(settings: Settings) -> list[dict]:
     """Lay out the grid: a seed of a task each, with everything `run` needs."""
-    return [
-        {
-            "data": task.data,
-            "network": task.network,
-            "table": task.table,
-            "permute": task.permute,
-            "seed": seed,
-            "training": asdict(task.training),
-        }
-        for task in settings.tasks
-        for seed in range(task.seeds)
-    ]
+    return each_seed(settings.tasks)
 
 
 def units(configuration: dict) -> int:

@@ -23,7 +23,7 @@ import copy
 import hashlib
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -33,6 +33,7 @@ from torch.nn import functional as F
 from lib import pruners
 from lib.base import BadInput, Count, refuse_unknown
 from lib.companion.sweep.context import Context
+from lib.companion.sweep.settings import each_seed
 from lib.data import text, vision
 from lib.models import resnet, transformer
 from lib.models.transformer import LEFT_DENSE
@@ -102,11 +103,7 @@ class Settings:
 
 def configurations(settings: Settings) -> list[dict]:
     """Lay out the grid: a seed of a task each, with everything `run` needs."""
-    found = []
-    for task in settings.tasks:
-        content = {name: value for name, value in asdict(task).items() if value is not None and name != "seeds"}
-        found += [{**content, "seed": seed} for seed in range(task.seeds)]
-    return found
+    return [{name: value for name, value in one.items() if value is not None} for one in each_seed(settings.tasks)]
 
 
 def units(configuration: dict) -> int:
