@@ -51,7 +51,7 @@ html: env ## the executed notebooks as linked pages, html/index.html
 	$(RUN) -m lib.pages
 
 slides: env ## a deck for each part, slides/part_1.html and so on; arrow keys move
-	$(RUN) -m lib.slides
+	$(RUN) -m lib.pages --slides
 
 bench: env ## timings, into results/bench/ (keep the machine quiet)
 	$(RUN) -m lib.bench

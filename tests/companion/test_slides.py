@@ -12,6 +12,7 @@ import pytest
 
 from lib import base
 from lib.companion.notebook import read_notebook
+from lib.companion.pages import program as pages
 from lib.companion.pages import slides
 from lib.companion.pages.slides import deck, write_decks
 
@@ -166,6 +167,6 @@ def test_arrow_keys_move_in_a_browser(tmp_path: Path):
 
 def test_without_notebooks_there_are_no_slides(tmp_path: Path, capsys: pytest.CaptureFixture):
     with pytest.raises(SystemExit):
-        slides.main(["--results", str(tmp_path), "--out", str(tmp_path / "out")])
+        pages.main(["--slides", "--results", str(tmp_path), "--out", str(tmp_path / "out")])
     assert "make repro" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

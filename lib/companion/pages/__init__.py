@@ -1,4 +1,4 @@
 """Turn the executed notebooks into linked pages and slides, without executing anything.
 
-`python -m lib.pages` writes html/, `python -m lib.slides` writes slides/.
+`python -m lib.pages` writes html/, `python -m lib.pages --slides` writes slides/.
 """

@@ -22,18 +22,22 @@ MARK = ".pages"  # a file in a folder that this program made, so that it may be 
 def main(words: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m lib.pages", description=__doc__)
     parser.add_argument("--results", type=Path, default=base.RESULTS, help="where executed notebooks are")
-    parser.add_argument("--out", type=Path, default=base.ROOT / "html", help="where pages go (default: html/)")
+    parser.add_argument("--out", type=Path, help="where pages go (default: html/)")
+    parser.add_argument("--slides", action="store_true", help="instead a deck for each part, into slides/ or --out")
     asked = parser.parse_args(words)
+    out = asked.out or base.ROOT / ("slides" if asked.slides else "html")
     try:
-        write(asked.results, asked.out)
+        made = slides.write(asked.results, out) if asked.slides else [write(asked.results, out)]
     except BadInput as error:
         print(f"lib.pages: {error}", file=sys.stderr)
         sys.exit(2)
-    print(f"open {asked.out / 'index.html'}")
+    print("\n".join(f"open {path}" for path in made))
 
 
-def write(results: Path, out: Path) -> None:
-    """Make the pages anew from results/notebooks/; when something is wrong with them the old ones stay.
+def write(results: Path, out: Path) -> Path:
+    """Make the pages anew from results/notebooks/ and return the front one.
+
+    When something is wrong with them the old ones stay.
 
     They are built beside `out` and take its place by being renamed, so that it is whole whenever a process is killed.
     Of what was in it before only this program's own files go; another's are carried over.
@@ -46,6 +50,7 @@ def write(results: Path, out: Path) -> None:
         raise BadInput(f"{out} is a {'link' if out.is_symlink() else 'file'}: name a folder, which may be absent")
     with base.locked(out, "lib.pages"):
         _write(results, out)
+    return out / "index.html"
 
 
 def _write(results: Path, out: Path) -> None:

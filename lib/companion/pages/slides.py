@@ -1,6 +1,6 @@
 """Make slides from the executed notebooks: one deck a part, a file that needs nothing but itself.
 
-    python -m lib.slides
+    python -m lib.pages --slides
 
 A rule chooses, so that a notebook is written once: its title and picture, *In short*, each **Guess first**, display
 equations with the paragraph before them, the first figure of a cell at its largest scale, each **What happened**, short
@@ -10,12 +10,10 @@ whole, one tagged `no-slide` not at all.
 
 from __future__ import annotations
 
-import argparse
 import html
 import itertools
 import math
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,21 +54,16 @@ class Slide:
     size: float = 1.0
 
 
-def main(words: list[str] | None = None) -> None:
-    """Run the command line."""
-    parser = argparse.ArgumentParser("python -m lib.slides", description=__doc__)
-    parser.add_argument("--results", type=Path, default=base.RESULTS, help="where executed notebooks are")
-    parser.add_argument("--out", type=Path, default=base.ROOT / "slides", help="where decks go (default: slides/)")
-    asked = parser.parse_args(words)
-    notebooks = {path.stem: path for path in sorted((asked.results / "notebooks").glob("*.ipynb"))}
-    try:
-        if not notebooks:
-            raise BadInput(f"no executed notebooks under {asked.results}; make repro")
-        made = write_decks({name: read_notebook(path) for name, path in notebooks.items()}, asked.out)
-    except BadInput as error:
-        print(f"lib.slides: {error}", file=sys.stderr)
-        sys.exit(2)
-    print("\n".join(f"open {path}" for path in made))
+def write(results: Path, out: Path) -> list[Path]:
+    """Write a deck for each part of the executed notebooks under `results`.
+
+    Raises:
+        BadInput: no notebook was executed there.
+    """
+    notebooks = {path.stem: path for path in sorted((results / "notebooks").glob("*.ipynb"))}
+    if not notebooks:
+        raise BadInput(f"no executed notebooks under {results}; make repro")
+    return write_decks({name: read_notebook(path) for name, path in notebooks.items()}, out)
 
 
 def write_decks(notebooks: Mapping[str, NotebookNode], out: Path) -> list[Path]:
@@ -189,6 +182,3 @@ def _mathml(text: str, options: Mapping[str, bool]) -> str:
 
 
 _MARKDOWN = MarkdownIt("commonmark").enable("table").use(dollarmath_plugin, renderer=_mathml)
-
-if __name__ == "__main__":
-    main()
