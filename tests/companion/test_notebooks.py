@@ -70,7 +70,7 @@ def test_a_notebook_has_a_title_aims_and_what_to_read_next(path: Path):
 def test_each_exercise_of_a_notebook_exists_and_asks_without_answering(path: Path):
     text = "\n".join(cell.source for cell in code(path))
     asked = re.findall(r'^check\("([\d.]+)", (.+?)\)', text, re.MULTILINE)
-    assert re.search(r"^from lib\.companion\.exercises import check$", text, re.MULTILINE)
+    assert re.search(r"^from lib\.exercises import check$", text, re.MULTILINE)
     known = exercises.module_of(path.stem[:2]).EXERCISES
     assert [name for name, _ in asked] == [name for name in known if name.startswith(path.stem[:2])]
     assert {answer for _, answer in asked} == {"..."}
