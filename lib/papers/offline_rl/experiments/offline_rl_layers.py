@@ -17,8 +17,6 @@ from lib.training import offline
 from lib.training.agents import Transitions, normalised
 from lib.training.bcq import BCQ, BCQSettings
 
-TRANSITIONS = 10_000  # a batch is drawn from these
-
 VARIANTS = ("normalised", "raw")  # observations scaled, as in the authors' code, and as they are
 KEYS = ("data", "env", "variant", "seed")
 INDEX = ("data", "env", "variant", "pruner", "sparsity", "seed", "network", "layer")
@@ -31,6 +29,8 @@ class Settings:
 
     Attributes:
         seeds: how many, from 0.
+        source, quality, transitions: of the data that observations are normalised by and a batch is drawn from, see
+            `lib.data.offline_rl.load`.
     """
 
     envs: tuple[str, ...]
@@ -39,12 +39,13 @@ class Settings:
     seeds: int
     source: str = "recorded"
     quality: str = "expert"
+    transitions: int | None = 10_000
 
     def __post_init__(self):
         if self.seeds < 1 or not self.envs or not self.pruners or not self.sparsities:
             raise BadInput("envs, pruners and sparsities must name something, and seeds be at least 1")
         refuse_unknown(self, quality=QUALITIES)
-        offline_rl.check(self.source, self.quality, TRANSITIONS)
+        offline_rl.check(self.source, self.quality, self.transitions)
         refuse_twice(pruners=self.pruners, sparsities=self.sparsities)
         for pruner in self.pruners:
             for sparsity in self.sparsities:
@@ -57,6 +58,7 @@ def configurations(settings: Settings) -> list[dict]:
         "data": f"{settings.source}-{settings.quality}",
         "source": settings.source,
         "quality": settings.quality,
+        "transitions": settings.transitions,
         "pruners": list(settings.pruners),
         "sparsities": list(settings.sparsities),
     }
@@ -76,7 +78,7 @@ def units(configuration: dict) -> int:
 def run(configuration: dict, context: Context) -> list[dict]:
     """Prune; one row a pruner, sparsity and layer, `kept` in percent of the layer's weights."""
     env, seed = configuration["env"], configuration["seed"]
-    bundle = offline_rl.load(configuration["source"], env, configuration["quality"], TRANSITIONS)
+    bundle = offline_rl.load(*(configuration[name] for name in ("source", "env", "quality", "transitions")))
     settings = BCQSettings(normalise=configuration["variant"] == "normalised")
     data, _ = normalised(Transitions.of(bundle, context.device), settings)
     stack = [offline.Run(seed, name, s) for name in configuration["pruners"] for s in configuration["sparsities"]]
