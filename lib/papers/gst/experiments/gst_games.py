@@ -4,6 +4,7 @@ One configuration is one game, one learner (A2C or PPO), one seed, and one way o
 
     dense    the learner as it is
     rwp      reward-aware pruning of single weights
+    regrow   the same, but what was set to zero is trained on and may grow again; only where a task asks for it
     gst      Algorithm 1 with reward-aware pruning, once a block size, shift and conversion
 
 Breakout with A2C is the paper's own; Google Research Football, its other environment, no longer installs, so a second
@@ -26,7 +27,7 @@ from lib.base import BadInput, Count
 from lib.companion.sweep.context import Context
 from lib.models.game_player import Sizes
 from lib.papers.gst.experiments.algorithm import Compression, GroupSparseTraining, begin, share
-from lib.papers.gst.experiments.ways import METHODS, RATIOS, Blocks, Pruning, each_way, refuse_methods, rows
+from lib.papers.gst.experiments.ways import METHODS, RATIOS, REGROW, Blocks, Pruning, each_way, refuse_methods, rows
 from lib.training import actor_critic
 
 KEYS = ("env", "learner", "method", "block", "shift", "conversion", "seed")
@@ -46,7 +47,7 @@ class Task:
         learner: its settings.
         pruning: `every` counts updates.
         blocks: the ways of grouping, besides single weights.
-        methods: those of single weights, some of METHODS.
+        methods: those of single weights, some of METHODS and REGROW.
     """
 
     env: str
@@ -113,11 +114,12 @@ def begun(configuration: dict) -> tuple[actor_critic.Trainer, GroupSparseTrainin
     own = dict(configuration["settings"])
     settings = actor_critic.Settings(**own | {"network": Sizes(**own["network"])})
     pruning, dense = Pruning(**configuration["pruning"]), configuration["method"] == "dense"
-    way = {name: configuration[name] for name in ("block", "shift", "conversion")}
+    way = {name: configuration[name] for name in ("block", "shift", "conversion", "window")}
+    way |= {"regrow": configuration["method"] == REGROW}
     found: list[Compression] = []
 
     def prepare(network: nn.Module) -> None:
-        found.append(Compression() if dense else Compression(layers(network), **way, window=configuration["window"]))
+        found.append(Compression() if dense else Compression(layers(network), **way))
         begin(network, found[0])
 
     trainer = actor_critic.start(configuration["env"], configuration["seed"], settings, configuration["steps"], prepare)

@@ -4,6 +4,7 @@ One configuration is one network on one data set, one seed, and one way of train
 
     dense    the network as it is
     rwp      reward-aware pruning of single weights
+    regrow   the same, but what was set to zero is trained on and may grow again; only where a task asks for it
     gst      Algorithm 1 with reward-aware pruning, once a block size, shift and conversion
 
 What stands in for the reward the paper does not say. Here it is the accuracy on training images that are held out, from
@@ -29,7 +30,7 @@ from lib.data import vision
 from lib.models.alexnet import alexnet
 from lib.models.resnet import resnet32, small_resnet
 from lib.papers.gst.experiments.algorithm import Compression, GroupSparseTraining, begin, share
-from lib.papers.gst.experiments.ways import METHODS, RATIOS, Blocks, Pruning, each_way, refuse_methods, rows
+from lib.papers.gst.experiments.ways import METHODS, RATIOS, REGROW, Blocks, Pruning, each_way, refuse_methods, rows
 from lib.training.examples import Examples
 from lib.training.supervised import Training, accuracy, hold_out, seed_of, train
 
@@ -53,7 +54,7 @@ class Task:
         held_out: share of the training images that the reward is measured on.
         pruning: `every` counts updates.
         blocks: the ways of grouping, besides single weights.
-        methods: those of single weights, some of METHODS.
+        methods: those of single weights, some of METHODS and REGROW.
     """
 
     data: str
@@ -102,7 +103,8 @@ def run(configuration: dict, context: Context) -> list[dict]:
     model = NETWORKS[configuration["network"]](data.classes).to(context.device)
     layers = chosen(model, configuration["first"], configuration["last"])
     method, way = configuration["method"], {name: configuration[name] for name in ("block", "shift", "conversion")}
-    compression = Compression() if method == "dense" else Compression(layers, **way, reward="evaluation")
+    pruned = Compression(layers, **way, reward="evaluation", regrow=method == REGROW)
+    compression = Compression() if method == "dense" else pruned
     begin(model, compression)
 
     def reward(step: int) -> list[float] | None:

@@ -11,6 +11,7 @@ from lib.base import BadInput
 from lib.papers.gst.experiments.algorithm import Compression
 
 METHODS = ("dense", "rwp")  # of single weights; blocks are the method gst
+REGROW = "regrow"  # rwp under the other reading of "zeroize", see `algorithm.Compression`; only where it is asked for
 RATIOS = {"compression_ratio": "weights", "ideal_ratio": "none", "coefficient_ratio": "coefficients"}  # and bitmaps
 
 
@@ -57,8 +58,9 @@ def refuse_methods(methods: tuple[str, ...]) -> None:
     Raises:
         BadInput: the first of them.
     """
-    if unknown := [name for name in methods if name not in METHODS]:
-        raise BadInput(f"methods: {unknown[0]!r} is unknown; known are {', '.join(METHODS)}")
+    known = (*METHODS, REGROW)
+    if unknown := [name for name in methods if name not in known]:
+        raise BadInput(f"methods: {unknown[0]!r} is unknown; known are {', '.join(known)}")
 
 
 def each_way(task: Any, **own: Any) -> list[dict]:
