@@ -7,6 +7,7 @@ networks are BCQ's encoder and decoder, with the same scores.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from lib import pruners
 from lib.base import BadInput, refuse_twice, refuse_unknown
@@ -78,7 +79,7 @@ def units(configuration: dict) -> int:
 def run(configuration: dict, context: Context) -> list[dict]:
     """Prune; one row a pruner, sparsity and layer, `kept` in percent of the layer's weights."""
     env, seed = configuration["env"], configuration["seed"]
-    bundle = offline_rl.load(*(configuration[name] for name in ("source", "env", "quality", "transitions")))
+    bundle = load(*(configuration[name] for name in ("source", "env", "quality", "transitions")))
     settings = BCQSettings(normalise=configuration["variant"] == "normalised")
     data, _ = normalised(Transitions.of(bundle, context.device), settings)
     stack = [offline.Run(seed, name, s) for name in configuration["pruners"] for s in configuration["sparsities"]]
@@ -102,6 +103,9 @@ def run(configuration: dict, context: Context) -> list[dict]:
             rows.append(key)
     context.report_progress(f"{env} {seed}")
     return rows
+
+
+load = lru_cache(maxsize=1)(offline_rl.load)  # configurations of an environment follow each other and share its data
 
 
 def place(name: str) -> tuple[str, int]:
