@@ -113,6 +113,7 @@ def test_public_data_stand_behind_the_sweeps_that_read_them():
     assert reads == {
         "two_four_workflow",
         "two_four_networks",
+        "npn_ablations",
         "npn_images",
         "gst_images",
         "skdfe",

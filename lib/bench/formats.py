@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.sparse import _semi_structured_conversions as conversions
 
 from lib import pruners
-from lib.bench.timing import in_turn
 from lib.kernels import packed, two_four
+from lib.kernels.timing import in_turn
 
 DEVICE, THREADS = "cpu", 1
 COLUMNS = ("operation", "weights", "kind", "method", "ms", "ratio_to_ours")

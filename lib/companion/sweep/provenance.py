@@ -120,8 +120,11 @@ def resume(
 
 
 def fewer_or_more_seeds(configuration: dict) -> list[dict]:
-    """List a configuration as sweeps of other lengths would name it: how many seeds there are changes none of them."""
-    if not isinstance(configuration.get("seeds"), int):
+    """List a configuration as sweeps of other lengths would name it: how many seeds there are changes none of them.
+
+    One without a seed of its own is a stack of all of them, and with other seeds another configuration.
+    """
+    if "seed" not in configuration or not isinstance(configuration.get("seeds"), int):
         return [configuration]
     counts = dict.fromkeys((configuration["seeds"], *range(1, MOST_SEEDS + 1)))
     return [configuration | {"seeds": count} for count in counts]

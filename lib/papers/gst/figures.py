@@ -13,6 +13,7 @@ METHODS = {
     "dense": (METHODS["dense"], plots.GREY, "o", "-"),
     "gradual": (METHODS["gradual"], plots.ORANGE, "v", "--"),
     "rwp": (METHODS["rwp"], "#000000", "s", "-."),
+    "regrow": (METHODS["regrow"], plots.YELLOW, "h", ":"),
     "gst_2": ("GST, B = 2", plots.GREEN, "^", "-"),
     "gst_4": ("GST, B = 4", plots.BLUE, "D", "-"),
     "projection": ("B = 4 to 2, projection", plots.RED, "X", ":"),

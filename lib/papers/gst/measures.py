@@ -35,7 +35,13 @@ OFFLINE_DENSE = {"block": 1, "shift": 0.0, "choice": "none", "kept": 1.0}
 PLACES = ["data", "network", "env", "learner"]  # of classifiers or of players
 BEYOND_KEYS = [*PLACES, "method", "block", "shift", "conversion", "seed"]
 PLAIN = {"method": "dense", **SINGLE}  # the dense classifier or player
-METHODS = {"dense": "dense", "gradual": "gradual pruning", "rwp": "reward-aware pruning", "gst": "GST"}
+METHODS = {
+    "dense": "dense",
+    "gradual": "gradual pruning",
+    "rwp": "reward-aware pruning",
+    "regrow": "reward-aware pruning, weights may regrow",
+    "gst": "GST",
+}
 END = 0.2  # share of a training whose evaluations are averaged: a single one is noisy, the best would flatter
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {  # with the shape of one example
     "actor of HalfCheetah": (lambda: plain(MLP((17, 256, 256, 6), generators([0]))), (17,)),

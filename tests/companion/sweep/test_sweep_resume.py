@@ -243,3 +243,5 @@ def test_how_many_seeds_a_sweep_has_changes_none_of_them():
     assert key(one | {"seeds": 2}, "hash") in forms
     assert key(one | {"seeds": 2, "seed": 0}, "hash") not in forms
     assert provenance.fewer_or_more_seeds({"env": "hopper"}) == [{"env": "hopper"}]
+    stack = {"env": "hopper", "seeds": 5}  # two of its seeds are not the five
+    assert provenance.fewer_or_more_seeds(stack) == [stack]

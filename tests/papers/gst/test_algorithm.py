@@ -1,6 +1,7 @@
 """Laws of group-sparse training whatever is trained: one network is a stack of one, convolutions, any reward."""
 
 import copy
+import itertools
 
 import numpy as np
 import pytest
@@ -109,6 +110,46 @@ def test_each_place_of_a_kernel_is_circulant_until_the_shift_and_what_is_removed
     assert float(gone.float().mean()) == pytest.approx(0.9, abs=0.001)
     assert algorithm.report()["ratio_weights"] == pytest.approx(np.mean(packed), abs=1e-3)
     assert share(model, ["2.weight"]) == 16 * 8 * 9 / (8 * 9 + 16 * 8 * 9 + 256 * 3)
+
+
+@pytest.mark.parametrize("regrow", [True, False])
+@pytest.mark.parametrize("block", [1, 4])
+def test_what_is_set_to_zero_comes_back_only_where_it_may(block, regrow):
+    """So it moves between two prunings, and the second keeps some of what the first took; S is the schedule's."""
+    model, compression = network(), Compression(("2.weight",), block=block, shift=0.5, regrow=regrow)
+    begin(model, compression)
+    weights = {layer.name: pruners.masks.original(layer) for layer in pruners.prunable(model)}
+    optimizer = torch.optim.Adam(weights.values(), 0.05)
+    algorithm = GroupSparseTraining(model, compression, [pruners.Gradual(0.6, every=10, times=3)], [optimizer])
+    removed, moved = [], []
+    for step in range(1, 36):
+        disturb(weights, optimizer, step)
+        algorithm.step(step)
+        zero = model[2].weight.detach() == 0
+        if step in (10, 20, 30):
+            removed.append(zero)
+            assert float(zero.float().mean()) == pytest.approx(algorithm.pruner.targets[0], abs=0.02)
+        if removed:
+            moved.append(bool((removed[-1] & ~zero).any()))
+        share_now = float(removed[-1].float().mean()) if removed else 0.0  # until the next pruning S counts this
+        assert algorithm.report()["sparsity"] == pytest.approx(share_now, abs=1e-6)
+    assert len(removed) == 3
+    back = [bool((before & ~after).any()) for before, after in itertools.pairwise(removed)]
+    assert back == [regrow] * 2
+    assert moved == [regrow and step not in (10, 20, 30) for step in range(10, 36)]
+
+
+def test_of_a_stack_whose_weights_may_regrow_each_run_has_its_own_sparsity():
+    """One is pruned while the other rests, whose masks are open then; what rests keeps the sparsity it had."""
+    stack, names = MLP((8, 8, 16, 8), generators([0, 1])), ("layers.1.weight",)
+    compression = Compression(names, regrow=True)
+    begin(stack, compression)
+    schedules = [pruners.Gradual(0.5, every=1, times=1), pruners.Gradual(0.75, every=1, times=2)]
+    algorithm = GroupSparseTraining(stack, compression, schedules, [])
+    algorithm.step(1)
+    first = algorithm.sparsity[0]
+    algorithm.step(2)
+    assert (first, algorithm.sparsity.tolist()) == (0.5, [0.5, 0.75])
 
 
 def test_the_learner_reports_a_reward_when_it_has_one_and_the_latest_counts_until_then():

@@ -70,6 +70,16 @@ def test_each_way_saves_what_its_sparsity_and_blocks_say_and_dense_nothing():
     assert friendly.phase.iloc[-1] == 1
 
 
+def test_where_a_task_asks_for_it_pruned_weights_are_trained_on_and_nothing_else_changes():
+    methods = ("dense", "rwp", "regrow")
+    found = experiment.configurations(experiment.Settings((replace(TASK, methods=methods),)))
+    assert [one["method"] for one in found] == [*methods, "gst", "gst"]
+    assert [one for one in found if one["method"] != "regrow"] == [DENSE, RWP, BLOCKS, FRIENDLY]
+    held, grown = table(RWP), table(found[2])
+    assert grown.sparsity.iloc[-1] >= 0.3
+    assert grown.accuracy.tolist() + grown.held_out.tolist() != held.accuracy.tolist() + held.held_out.tolist()
+
+
 def test_nothing_is_learned_from_what_is_held_out_and_it_is_no_test_image():
     seen = {}
     original = experiment.hold_out

@@ -129,7 +129,9 @@ def test_the_settings_of_all_scales_are_as_the_issue_asks():
     assert real.seeds == 3
     assert real.steps >= 150_000
     assert {(one.block, one.shift) for one in real.blocks if one.conversion == "none"} == {(2, 0.5), (4, 0.5), (4, 1.0)}
-    assert [one.conversion for one in real.blocks if one.conversion != "none"] == ["block4_friendly_block2"]
+    changed = [one for one in real.blocks if one.conversion != "none"]
+    assert [(one.block, one.shift) for one in changed] == [(4, 0.5)] * 3
+    assert {"none", *(one.conversion for one in changed)} == set(CONVERSIONS)
     assert real.rewards == quick.rewards == ("training", "evaluation")
     half, humanoid = scales["paper"]
     assert (half.env, humanoid.env) == ("HalfCheetah-v4", "Humanoid-v4")

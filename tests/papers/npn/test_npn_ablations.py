@@ -88,11 +88,12 @@ def test_an_expansion_starts_with_few_gates_and_other_gates_are_trained_otherwis
     assert loss["concrete", 0.5, 3] != loss["sparsify", 0.5, 3]
 
 
-def test_each_variant_of_quick_differs_from_its_base_in_one_thing():
-    quick = build(Settings, settings.read("npn_ablations", "quick"), "quick.npn_ablations")
-    variants = {variant.name: variant for variant in quick.variants}
+@pytest.mark.parametrize("scale", ["quick", "real"])
+def test_each_variant_differs_from_its_base_in_one_thing(scale):
+    found = build(Settings, settings.read("npn_ablations", scale), f"{scale}.npn_ablations")
+    variants = {variant.name: variant for variant in found.variants}
     named = {"hard concrete": ["kind", "estimator"]}  # its gates have an estimator of their own
-    for variant in quick.variants:
+    for variant in found.variants:
         base = variants["expand" if variant.training.expand else "sparsify"]
         given, plain = (asdict(one) | asdict(one.training) for one in (variant, base))
         changed = [name for name in given if given[name] != plain[name] and name not in ("name", "training", "taus")]
@@ -100,6 +101,15 @@ def test_each_variant_of_quick_differs_from_its_base_in_one_thing():
     one_stage = variants["one stage"].training
     assert (one_stage.epochs[0], one_stage.epochs[2]) == (0, 0)
     assert sum(one_stage.epochs) == sum(variants["sparsify"].training.epochs)
+    assert sum(variants["expand"].training.epochs) == 30  # what `npn-expansion-ends` and its rival are judged by
+
+
+def test_variants_are_those_of_the_network_and_the_data_that_are_named():
+    whole = Settings((4,), (Variant("sparsify", SHORT),), data="mnist", network="lenet5")
+    (configuration,) = npn_ablations.configurations(whole)
+    assert (configuration["data"], configuration["network"], configuration["seed"]) == ("mnist", "lenet5", 4)
+    with pytest.raises(BadInput, match="network 'lenet6': known are small_lenet, lenet5"):
+        replace(whole, network="lenet6")
 
 
 @pytest.mark.parametrize("taus", [(), (0.5, 0.5)])

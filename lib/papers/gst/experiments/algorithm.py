@@ -50,6 +50,9 @@ class Compression:
         reward: R_new, the mean return of the latest "training" episodes, with their noise, which costs nothing, or of
             the latest "evaluation". The paper has whatever generating experience gives, so training is the default.
         window: of training episodes.
+        regrow: whether what is set to zero is trained on, so that it may grow again and counts anew at the next
+            pruning; Algorithm 2 says "zeroize" and no more. By default it stays at zero, as the ratios count it. They
+            count so with either reading, though weights that may grow are zero at the pruning alone.
     """
 
     layers: tuple[str, ...] = ()
@@ -63,6 +66,7 @@ class Compression:
     mask_targets: bool = True
     reward: str = "training"
     window: int = 10
+    regrow: bool = False
 
     def __post_init__(self):
         for name in ("shift", "second_shift"):
@@ -171,11 +175,19 @@ class GroupSparseTraining:
         for network in self.followers if self.compression.mask_targets else []:
             pruners.attach(network, masks)
         groups.forget(self.networks, self.optimizers)
-        self.sparsity = self._measure()
+        self.sparsity[risen] = self._measure()[risen]  # where weights regrow, masks of the others are open
         for run in risen:  # others would shift when their stack is pruned
             while self._ends(run):
                 self._shift(run)
         self.ratios = self._ratios()
+        if self.compression.regrow:
+            self._open()
+
+    def _open(self) -> None:
+        """Train on what has been set to zero: from now on masks remove nothing."""
+        for network in (self.networks, *self.followers):
+            masks = pruners.attached(network)
+            pruners.attach(network, {name: torch.ones_like(mask) for name, mask in masks.items()})
 
     def report(self, run: int = 0) -> dict:
         """Give a run's phase and sparsity, and its ratios averaged over the steps so far: columns of a row."""

@@ -4,6 +4,7 @@ One configuration is one game, one learner (A2C or PPO), one seed, and one way o
 
     dense    the learner as it is
     rwp      reward-aware pruning of single weights
+    regrow   the same, but what was set to zero is trained on and may grow again; only where a task asks for it
     gst      Algorithm 1 with reward-aware pruning, once a block size, shift and conversion
 
 Breakout with A2C is the paper's own; Google Research Football, its other environment, no longer installs, so a second
@@ -47,7 +48,7 @@ class Task:
         learner: its settings.
         pruning: `every` counts updates.
         blocks: the ways of grouping, besides single weights.
-        methods: those of single weights, some of METHODS.
+        methods: those of single weights, some of METHODS and REGROW.
     """
 
     env: str

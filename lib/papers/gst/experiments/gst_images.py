@@ -4,6 +4,7 @@ One configuration is one network on one data set, one seed, and one way of train
 
     dense    the network as it is
     rwp      reward-aware pruning of single weights
+    regrow   the same, but what was set to zero is trained on and may grow again; only where a task asks for it
     gst      Algorithm 1 with reward-aware pruning, once a block size, shift and conversion
 
 What stands in for the reward the paper does not say. Here it is the accuracy on training images that are held out, from
@@ -54,7 +55,7 @@ class Task:
         held_out: share of the training images that the reward is measured on.
         pruning: `every` counts updates.
         blocks: the ways of grouping, besides single weights.
-        methods: those of single weights, some of METHODS.
+        methods: those of single weights, some of METHODS and REGROW.
     """
 
     data: str

@@ -11,6 +11,7 @@ from lib.base import BadInput
 from lib.papers.gst.experiments.algorithm import Compression
 
 METHODS = ("dense", "rwp")  # of single weights; blocks are the method gst
+REGROW = "regrow"  # rwp under the other reading of "zeroize", see `algorithm.Compression`; only where it is asked for
 GROUPING = ("block", "shift", "conversion")
 RATIOS = {"compression_ratio": "weights", "ideal_ratio": "none", "coefficient_ratio": "coefficients"}  # and bitmaps
 
@@ -58,8 +59,9 @@ def refuse_ways(blocks: Iterable[Blocks], methods: Iterable[str] = ()) -> None:
     Raises:
         BadInput: the first of them.
     """
-    if unknown := [name for name in methods if name not in METHODS]:
-        raise BadInput(f"methods: {unknown[0]!r} is unknown; known are {', '.join(METHODS)}")
+    known = (*METHODS, REGROW)
+    if unknown := [name for name in methods if name not in known]:
+        raise BadInput(f"methods: {unknown[0]!r} is unknown; known are {', '.join(known)}")
     for one in blocks:
         one.check()
 
@@ -85,7 +87,8 @@ def compression(configuration: Mapping, layers: Sequence[str], **more: Any) -> C
     """
     if configuration["method"] == "dense":
         return Compression()
-    return Compression(layers, **{name: configuration[name] for name in GROUPING}, **more)
+    way = {name: configuration[name] for name in GROUPING} | more
+    return Compression(layers, **way, regrow=configuration["method"] == REGROW)
 
 
 def schedule(configuration: Mapping) -> pruners.Schedule:

@@ -28,6 +28,8 @@ from torch import Tensor, nn
 from lib import pruners
 from lib.base import BadInput, refuse_twice
 from lib.companion.sweep.context import Context
+from lib.models.alexnet import alexnet
+from lib.models.lenet import lenet5, small_lenet
 from lib.pruners import gates
 from lib.pruners.gates.structure import spread
 from lib.training.examples import Examples
@@ -40,6 +42,11 @@ COLUMNS = (
     "data", "network", "direction", "stage", "seed", "epoch", "k", "accuracy", "regularised_loss", "architecture",
     "architecture_live", "parameters", "parameters_live", "flops",
 )  # fmt: skip
+NETWORKS: dict[str, Callable[[int], nn.Module]] = {  # those for images, from the number of classes
+    "small_lenet": small_lenet,
+    "lenet5": lenet5,
+    "alexnet": alexnet,
+}
 CUT = ("magnitude", "fresh")  # to the sizes that sparsify ends with
 RIVALS = ("dense", *CUT)
 DIRECTIONS = ("sparsify", "expand", *RIVALS)

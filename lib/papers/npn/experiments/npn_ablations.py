@@ -1,6 +1,6 @@
 """Run what the parts of the method do (paper 4, sections 2, 3 and 6): one setting changed at a time.
 
-One configuration is one variant and one seed: a single session of a small network through its stages. The variants
+One configuration is one variant and one seed: a single session of a network through its stages. The variants
 stand in params.yaml; tau, the slope k, the stages, lambda and its sign, the gates' g and the estimator differ.
 Rows are kept of the end of each stage, one for each tau. tau tells open from closed at the end of stage 2 alone: in
 stage 3 gates are exactly 0 or 1, and without an expansion nothing in training asks for it. So one session is measured
@@ -13,18 +13,15 @@ from dataclasses import asdict, dataclass
 
 import torch
 
-from lib.base import BadInput
+from lib.base import BadInput, refuse_unknown
 from lib.companion.sweep.context import Context
 from lib.data import vision
-from lib.models.lenet import small_lenet
 from lib.papers.npn.experiments import directions
-from lib.papers.npn.experiments.directions import Sessions
+from lib.papers.npn.experiments.directions import NETWORKS, Sessions
 from lib.pruners import gates
 from lib.training.examples import Examples
 from lib.training.gated import GatedTraining
 from lib.training.supervised import seed_of
-
-DATA, NETWORK = "digits", "small_lenet"
 
 KEYS = ("data", "network", "variant", "seed")
 INDEX = (*KEYS, "tau", "epoch")
@@ -54,12 +51,15 @@ class Variant:
 
 @dataclass(frozen=True)
 class Settings:
-    """These settings name the variants; each is trained with every seed."""
+    """These settings name the variants of one network on one data set; each is trained with every seed."""
 
     seeds: tuple[int, ...]
     variants: tuple[Variant, ...]
+    data: str = "digits"
+    network: str = "small_lenet"
 
     def __post_init__(self):
+        refuse_unknown(self, data=vision.names(), network=NETWORKS)
         names = [variant.name for variant in self.variants]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise BadInput(f"two variants are called {twice[0]!r}")
@@ -68,7 +68,7 @@ class Settings:
 def configurations(settings: Settings) -> list[dict]:
     """Lay out the grid: a seed of a variant each, with everything `run` needs."""
     return [
-        {"data": DATA, "network": NETWORK, "variant": variant.name, "seed": seed}
+        {"data": settings.data, "network": settings.network, "variant": variant.name, "seed": seed}
         | {name: value for name, value in asdict(variant).items() if name != "name"}
         for variant in settings.variants
         for seed in settings.seeds
@@ -88,16 +88,17 @@ def units(configuration: dict) -> int:
 def run(configuration: dict, context: Context) -> list[dict]:
     """Train one variant and return a row for each stage."""
     seed, settings = configuration["seed"], GatedTraining(**configuration["training"])
+    data = vision.load(configuration["data"])
     sessions = Sessions(
         {name: configuration[name] for name in KEYS},
-        Examples.of(vision.load(DATA), context.device),
+        Examples.of(data, context.device),
         every=sum(settings.epochs) + 1,  # ends of stages only
         context=context,
         taus=configuration["taus"],
     )
     torch.manual_seed(seed_of(seed))
     model = gates.gated(
-        small_lenet(),
+        NETWORKS[configuration["network"]](data.classes),
         k=settings.k,
         kind=configuration["kind"],
         tau=configuration["taus"][0],

@@ -6,21 +6,18 @@ LeNet-5 on MNIST (table 1), AlexNet on CIFAR-10 and CIFAR-100 (tables 2 and 3), 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-
-from torch import nn
 
 from lib.base import refuse_unknown
 from lib.companion.sweep.context import Context
 from lib.data import vision
-from lib.models.alexnet import alexnet
-from lib.models.lenet import lenet5, small_lenet
 from lib.papers.npn.experiments.directions import (
     COLUMNS,
     INDEX,
     KEYS,
+    NETWORKS,
     Directions,
     aliases,
     needs,
@@ -30,12 +27,6 @@ from lib.papers.npn.experiments.directions import (
 from lib.training.examples import Examples
 
 __all__ = ["COLUMNS", "INDEX", "KEYS", "Settings", "aliases", "configurations", "needs", "run", "units"]
-
-NETWORKS: dict[str, Callable[[int], nn.Module]] = {  # from the number of classes
-    "small_lenet": small_lenet,
-    "lenet5": lenet5,
-    "alexnet": alexnet,
-}
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ networks are BCQ's encoder and decoder, with the same scores.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from lib import pruners
 from lib.base import BadInput, refuse_twice, refuse_unknown
@@ -16,8 +17,6 @@ from lib.data.offline_rl.names import QUALITIES, environment
 from lib.training import offline
 from lib.training.agents import Transitions, normalised
 from lib.training.bcq import BCQ, BCQSettings
-
-TRANSITIONS = 10_000  # a batch is drawn from these
 
 VARIANTS = ("normalised", "raw")  # observations scaled, as in the authors' code, and as they are
 KEYS = ("data", "env", "variant", "seed")
@@ -31,6 +30,8 @@ class Settings:
 
     Attributes:
         seeds: how many, from 0.
+        source, quality, transitions: of the data that observations are normalised by and a batch is drawn from, see
+            `lib.data.offline_rl.load`.
     """
 
     envs: tuple[str, ...]
@@ -39,12 +40,13 @@ class Settings:
     seeds: int
     source: str = "recorded"
     quality: str = "expert"
+    transitions: int | None = 10_000
 
     def __post_init__(self):
         if self.seeds < 1 or not self.envs or not self.pruners or not self.sparsities:
             raise BadInput("envs, pruners and sparsities must name something, and seeds be at least 1")
         refuse_unknown(self, quality=QUALITIES)
-        offline_rl.check(self.source, self.quality, TRANSITIONS)
+        offline_rl.check(self.source, self.quality, self.transitions)
         refuse_twice(pruners=self.pruners, sparsities=self.sparsities)
         for pruner in self.pruners:
             for sparsity in self.sparsities:
@@ -57,6 +59,7 @@ def configurations(settings: Settings) -> list[dict]:
         "data": f"{settings.source}-{settings.quality}",
         "source": settings.source,
         "quality": settings.quality,
+        "transitions": settings.transitions,
         "pruners": list(settings.pruners),
         "sparsities": list(settings.sparsities),
     }
@@ -76,7 +79,7 @@ def units(configuration: dict) -> int:
 def run(configuration: dict, context: Context) -> list[dict]:
     """Prune; one row a pruner, sparsity and layer, `kept` in percent of the layer's weights."""
     env, seed = configuration["env"], configuration["seed"]
-    bundle = offline_rl.load(configuration["source"], env, configuration["quality"], TRANSITIONS)
+    bundle = load(*(configuration[name] for name in ("source", "env", "quality", "transitions")))
     settings = BCQSettings(normalise=configuration["variant"] == "normalised")
     data, _ = normalised(Transitions.of(bundle, context.device), settings)
     stack = [offline.Run(seed, name, s) for name in configuration["pruners"] for s in configuration["sparsities"]]
@@ -100,6 +103,9 @@ def run(configuration: dict, context: Context) -> list[dict]:
             rows.append(key)
     context.report_progress(f"{env} {seed}")
     return rows
+
+
+load = lru_cache(maxsize=1)(offline_rl.load)  # configurations of an environment follow each other and share its data
 
 
 def place(name: str) -> tuple[str, int]:
