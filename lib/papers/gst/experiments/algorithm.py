@@ -175,6 +175,7 @@ class GroupSparseTraining:
         for network in self.followers if self.compression.mask_targets else []:
             pruners.attach(network, masks)
         groups.forget(self.networks, self.optimizers)
+        self.sparsity = self.sparsity.copy()  # a report may hold the old one
         self.sparsity[risen] = self._measure()[risen]  # where weights regrow, masks of the others are open
         for run in risen:  # others would shift when their stack is pruned
             while self._ends(run):
