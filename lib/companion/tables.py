@@ -10,6 +10,7 @@ from lib.companion import plots
 from lib.companion.claims.readme import measured_text
 
 VERDICT = ("printed", "measured [low, high]", "scale", "data", "verdict", "note")
+SHORT = ("printed", "measured [low, high]", "scale", "verdict")  # what fits beside a long claim on a page
 
 
 def directions(ends: pd.DataFrame) -> pd.DataFrame:

@@ -170,6 +170,27 @@ def best_of_beam(first, second, width):
     return list(max(pairs, key=pairs.get))
 
 
+def snip_mask(weights, gradients, sparsity):
+    return kept([w * g for w, g in zip(weights, gradients, strict=True)], sparsity)
+
+
+def bcq_target(reward, ended, first, second):
+    mixed = [0.75 * min(pair) + 0.25 * max(pair) for pair in zip(first, second, strict=True)]
+    return round(reward + (0 if ended else 0.99 * max(mixed)), 6)
+
+
+def scaled_column(column):
+    return [round(float((x - np.mean(column)) / (np.std(column) + 0.001)), 6) for x in column]
+
+
+def greedy_mask(block, n):
+    mask = np.zeros((len(block), len(block)), dtype=bool)
+    for place in np.argsort(np.ravel(block))[::-1]:
+        i, j = divmod(int(place), len(block))
+        mask[i, j] = mask[i].sum() < n and mask[:, j].sum() < n
+    return mask.tolist()
+
+
 SOLUTIONS = {
     "00.1": 218,
     "00.2": 0.8 + (0 - 0.8) * (1 - 2 / 4) ** 3,
@@ -179,10 +200,18 @@ SOLUTIONS = {
     "10.1": 0.1,
     "10.2": lambda theta, h: [-t * (c * (c * t)) for t, c in zip(theta, h, strict=True)],
     "10.3": 2,  # the scores are -1, -0.64 and -2.25
+    "10.4": snip_mask,
+    "10.5": 100,  # ten times the gradient, and ten times the Hessian
     "11.1": 50.0,
     "11.2": 7.0,
+    "11.3": bcq_target,
+    "11.4": lambda mean, log_std: round((mean**2 + math.exp(log_std) ** 2 - 1) / 2 - log_std, 6),
+    "11.5": 80.3,
     "12.1": lambda scores: np.mean(sorted(scores)[len(scores) // 4 : len(scores) - len(scores) // 4]),
     "12.2": 1,
+    "12.3": 77.6,
+    "12.4": scaled_column,
+    "12.5": 3.2,
     "13.1": 80,
     "13.2": lambda weights, sparsity: 20 * round((1 - sparsity) * weights),
     "13.3": 79.8,
@@ -228,6 +257,8 @@ SOLUTIONS = {
     "27.1": 7,  # 2^6 < 90 <= 2^7
     "27.2": bound_of,
     "27.3": 9.1,
+    "27.4": greedy_mask,
+    "27.5": 50.3,
     "28.1": 1.5,
     "28.2": 1.5,
     "28.3": sr_ste_step,

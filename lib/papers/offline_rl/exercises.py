@@ -1,4 +1,4 @@
-"""Check exercises of paper 1: notebooks 10 to 13."""
+"""Check exercises of paper 1: notebooks 10 to 13. Further ones of 11 and 12 are in `sweep_exercises`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import math
 import statistics
 
 import numpy as np
+import torch
 from torch import nn
 
 from lib import pruners
 from lib.companion.exercises.checkers import Checker, checking, function, number
 from lib.data.offline_rl import normalised
 from lib.kernels.packed import floor_bits
+from lib.papers.offline_rl import sweep_exercises
 from lib.papers.offline_rl.measures import interquartile_mean
 from lib.training.bcq import BCQSettings
 
@@ -29,6 +31,26 @@ def _grasp_of_a_bowl(theta: list[float], h: list[float]) -> list[float]:
 def _minus_theta_times_g(theta: list[float], h: list[float]) -> list[float]:
     """Leaves out the Hessian: a typical mistake."""
     return [-t * curvature * t for t, curvature in zip(theta, h, strict=True)]
+
+
+def _kept(scores: list[float], sparsity: float) -> list[bool]:
+    """Which weights stay when these are their scores."""
+    return pruners.unstructured({"w": torch.tensor([scores], dtype=torch.float64)}, sparsity)["w"][0].tolist()
+
+
+def _kept_by_snip(weights: list[float], gradients: list[float], sparsity: float) -> list[bool]:
+    return _kept([abs(w * g) for w, g in zip(weights, gradients, strict=True)], sparsity)
+
+
+def _growth_of_grasp(times: float) -> float:
+    """By what factor GraSP's scores grow when the loss is multiplied, on a bowl of two curvatures."""
+    torch.manual_seed(0)
+    model, bend = nn.Linear(2, 1, bias=False), torch.tensor([1.0, 3.0])
+    whole, grown = (
+        pruners.grasp(model, lambda found, by=by: by * (bend * found.weight.square()).sum())["weight"]
+        for by in (1, times)
+    )
+    return float(grown.sum() / whole.sum())
 
 
 def _interquartile_mean(scores: list[float]) -> float:
@@ -100,6 +122,51 @@ EXERCISES: dict[str, Checker] = {
         },
         second="The scores are -theta^2 h^2: -1, -0.64 and -2.25.",
         learned="The largest weight goes first here, because the bowl is flattest in its direction.",
+    ),
+    "10.4": function(
+        _kept_by_snip,
+        [
+            ([2.0, -1.0, 0.5, -4.0], [0.1, -3.0, 4.0, 0.25], 0.5),
+            ([1.0, 2.0, 3.0], [1.0, 0.0, 1.0], 0.33),
+            ([-1.0, 3.0], [-2.0, -1.0], 0.5),
+            ([1.0, -2.0, 3.0, 4.0, 5.0], [1.0, 1.0, -1.0, -2.0, 0.5], 0.8),
+        ],
+        "Rank |weight x gradient|; round(sparsity x number of weights) with the lowest scores go.",
+        wrong=[
+            (
+                lambda weights, gradients, sparsity: _kept([abs(w) for w in weights], sparsity),
+                "that is magnitude: a large weight goes, too, when the loss does not feel it.",
+            ),
+            (
+                lambda weights, gradients, sparsity: _kept([abs(g) for g in gradients], sparsity),
+                "that ranks gradients alone; a weight near zero has little to lose, however steep the loss is.",
+            ),
+            (
+                lambda weights, gradients, sparsity: _kept(
+                    [w * g for w, g in zip(weights, gradients, strict=True)], sparsity
+                ),
+                "the product's sign says whether the loss would rise or fall; SNIP asks how much it would move.",
+            ),
+            (
+                lambda weights, gradients, sparsity: [not one for one in _kept_by_snip(weights, gradients, sparsity)],
+                "True means kept; yours is True where a weight is removed.",
+            ),
+        ],
+        second="Sort the places by abs(w * g); the first round(sparsity * len(weights)) of them become False.",
+        learned="This is the whole method of paper 1's title: one batch, one backward pass, one ranking.",
+    ),
+    "10.5": number(
+        _growth_of_grasp(10),
+        "Take pruners.grasp(policy, lambda m: 10 * loss(m)) and divide the sum of its scores by that of the old ones.",
+        tolerance=0.5,
+        wrong={
+            10: "that is SNIP's factor: it has one gradient in it. What has GraSP besides?",
+            1: "that is true of the masks; the scores themselves grow.",
+            20: "the factors of H and g do not add up.",
+            1000: "H and g are two factors of ten, theta is none.",
+        },
+        second="Both the Hessian and the gradient of 10 L are ten times as large, and the score is -theta x Hg.",
+        learned="No ranking changes, so no mask depends on the unit in which a loss is measured.",
     ),
     "11.1": number(
         float(normalised("hopper", 1607)),
@@ -217,5 +284,6 @@ EXERCISES: dict[str, Checker] = {
         learned="The entropy is concave: scores that thin layers unevenly make smaller files at the same sparsity.",
     ),
 }
+EXERCISES |= sweep_exercises.EXERCISES
 
 check = checking(EXERCISES)
