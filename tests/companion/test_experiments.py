@@ -133,7 +133,7 @@ def last_label_loss() -> float:
         loss = label_loss(logits, teacher)
         loss.backward()
         optimizer.step()
-    return float(loss)
+    return float(loss.detach())
 
 
 def one_of_four() -> float:

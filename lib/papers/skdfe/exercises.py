@@ -74,7 +74,7 @@ def _saved(own: list[float], rival: list[float]) -> float:
 def _bytes(
     layers: list[tuple[int, int]], metadata: int = 2, packed: Callable = lambda _, inner: inner % 16 == 0
 ) -> float:
-    """Bytes of layers, (outputs, inner) each; a pair that `packed` takes keeps half, with bits of place for each kept."""
+    """Bytes of layers, (outputs, inner) each; one that `packed` takes keeps half, with bits of place for each."""
     bits = (out * inner * ((32 + metadata) / 2 if packed(out, inner) else 32) for out, inner in layers)
     return sum(bits) / 8
 
