@@ -27,9 +27,9 @@ from torch.nn import functional as F
 
 from lib import pruners
 from lib.base import BadInput, atomic, to_write
-from lib.bench.timing import rounds
 from lib.kernels import two_four
 from lib.kernels.products import csr, csr_linear, int8_linear, padded, quantised
+from lib.kernels.timing import rounds
 from lib.pruners import kinds
 from lib.pruners.inputs import Inputs, batch_of, example
 from lib.pruners.layers import Prunable, Select

@@ -1,4 +1,4 @@
-"""Run `python -m lib.slides`, the program of `lib.companion.pages.slides`."""
+"""Start `python -m lib.slides`, the program of `lib.companion.pages.slides`."""
 
 from lib.companion.pages.slides import main
 

@@ -1,44 +1,14 @@
-"""Benchmarks: rivals take turns, and every row says what it was measured on. Nothing here asserts a time."""
+"""Benchmarks: every row says what it was measured on, and other devices' rows stay. Nothing here asserts a time."""
 
 import sys
-from functools import partial
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import pandas as pd
 import pytest
 import torch
 
 from lib.bench import __main__ as bench
-from lib.bench import timing
-from lib.bench.timing import in_turn
-
-
-def test_rivals_take_turns_and_each_is_called_as_often():
-    calls: list[str] = []
-    times = in_turn({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, seconds=0, warmup=2)
-    assert list(times) == ["a", "b"]
-    assert calls == ["a", "b"] * (2 + 5)
-    assert all(milliseconds > 0 for milliseconds in times.values())
-
-
-def test_a_timing_is_the_median_of_what_a_clock_says(monkeypatch: pytest.MonkeyPatch):
-    """Calls of a and b take so many milliseconds; one of each is far slower, and the median does not see it."""
-    now = [0.0]
-    takes = {"a": [9.0, 1, 2, 500, 3, 4], "b": [9.0, 40, 10, 30, 20, 9000]}  # the first calls warm up
-
-    def call(name: str):
-        now[0] += takes[name].pop(0) / 1000
-
-    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: now[0]))
-    times = timing.in_turn({name: partial(call, name) for name in takes}, seconds=0, warmup=1)
-    assert times == {"a": pytest.approx(3), "b": pytest.approx(30)}
-
-
-def test_a_turn_may_have_several_calls():
-    calls: list[str] = []
-    in_turn({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, seconds=0, warmup=1, block=3)
-    assert calls == ["a", "b", *["a"] * 3, *["b"] * 3] + (["a"] * 3 + ["b"] * 3) * 4
 
 
 def test_each_row_says_device_threads_and_versions(monkeypatch: pytest.MonkeyPatch):

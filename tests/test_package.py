@@ -13,7 +13,7 @@ from lib.companion.sweep.imports import file_of, imported
 
 PROJECT = tomllib.loads((base.ROOT / "pyproject.toml").read_text())["project"]
 ROOMS = ("kernels", "models", "pruners")
-PROGRAMS = ("lib.advise", "lib.export", "lib.training.calibration")
+PROGRAMS = ("lib.advise",)
 
 
 def named(requirements: list[str]) -> set[str]:

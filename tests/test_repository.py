@@ -120,6 +120,6 @@ def test_no_two_modules_share_a_name_unless_they_play_the_same_part():
     for path in (base.ROOT / "lib").rglob("*.py"):
         if path.stem not in ("__init__", "__main__", "program"):  # of a package; `program` is a package's command line
             alike = path.relative_to(base.PAPERS).parts[1:] if path.is_relative_to(base.PAPERS) else path.parts
-            if path.parent != base.ROOT / "lib":  # users' names: lib.notebook, lib.compare, lib.exercises
+            if path.parent != base.ROOT / "lib":  # users' names: lib.notebook, lib.compare, lib.companion.exercises
                 places.setdefault(path.name, []).append(Path(*alike))
     assert {name for name, parts in places.items() if len(set(parts)) > 1} == set()

@@ -30,7 +30,7 @@ NAMES = {  # of the modules whose benchmarks have shorter names, those of what t
 
 def names() -> dict[str, str]:
     """List the benchmarks and their modules: those of lib/bench that have a `run`."""
-    found = [m.name for m in pkgutil.iter_modules(bench.__path__) if m.name not in ("__main__", "timing")]
+    found = [m.name for m in pkgutil.iter_modules(bench.__path__) if m.name not in ("__main__", "calls")]
     return {NAMES.get(name, name): name for name in found}
 
 

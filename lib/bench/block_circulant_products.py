@@ -13,8 +13,8 @@ from functools import partial
 import torch
 from torch.nn import functional as F
 
-from lib.bench.timing import in_turn
 from lib.kernels.block_circulant import limit, linear, spectrum
+from lib.kernels.timing import in_turn
 
 COLUMNS = ("dtype", "size", "batch", "block", "ms", "dense_ms", "speedup", "fraction_of_limit")
 THREADS = 1  # on a CPU, so that runs on machines with more cores can be compared

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from lib import pruners
-from lib.bench.timing import in_turn
+from lib.kernels.timing import in_turn
 from lib.models.lenet import lenet5
 from lib.models.resnet import resnet20
 

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lib.bench.timing import dense_step, in_turn, inference
+from lib.bench.calls import dense_step, inference
+from lib.kernels.timing import in_turn
 from lib.models.alexnet import alexnet
 from lib.models.lenet import lenet5
 from lib.pruners import gates

@@ -12,7 +12,7 @@ from functools import partial
 import torch
 
 from lib import pruners
-from lib.bench.timing import in_turn
+from lib.kernels.timing import in_turn
 
 DEVICE, THREADS = "cpu", 1
 COLUMNS = ("rows", "columns", "inputs", "pattern", "method", "ms", "ratio_to_magnitude")

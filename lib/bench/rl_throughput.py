@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lib.bench.timing import in_turn
+from lib.kernels.timing import in_turn
 from lib.models.mlp import plain
 from lib.training import td3
 from lib.training.agents import Draws, Transitions, draw_batch

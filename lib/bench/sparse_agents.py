@@ -17,7 +17,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from lib import pruners
-from lib.bench.timing import dense_step, in_turn, inference
+from lib.bench.calls import dense_step, inference
+from lib.kernels.timing import in_turn
 
 COLUMNS = ("network", "task", "examples", "sparsity", "implementation", "ms", "speedup")
 THREADS = 1  # so that runs on machines with more cores can be compared

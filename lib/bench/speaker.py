@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 from lib import pruners
-from lib.bench.timing import in_turn, inference
+from lib.bench.calls import inference
 from lib.data.speech.filterbank import BANDS
+from lib.kernels.timing import in_turn
 from lib.models.bifpn import SelfTeacher, SelfTeacherEmbedding
 from lib.models.speaker_resnet import NETWORKS
 from lib.pruners.sizes import sizes

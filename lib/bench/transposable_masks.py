@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lib.bench.timing import in_turn
+from lib.kernels.timing import in_turn
 from lib.pruners import n_of_m, transposable
 from lib.pruners.transposable import assignment, dual, from_blocks, to_blocks
 

@@ -19,9 +19,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lib import pruners
-from lib.bench.timing import in_turn
 from lib.kernels import storage, two_four
 from lib.kernels.products import csr, csr_linear, int8_linear, int_linear, quantised
+from lib.kernels.timing import in_turn
 
 KEYS = ("backend", "dtype", "pattern", "sparsity")
 COLUMNS = ("backend", "dtype", "m", "n", "k", "pattern", "sparsity", "ms", "dense_ms", "speedup", "fraction_of_limit")

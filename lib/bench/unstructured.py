@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lib import pruners
-from lib.bench.timing import in_turn, peak_bytes
+from lib.kernels.timing import in_turn, peak_bytes
 
 DEVICE, THREADS = "cpu", 1
 COLUMNS = ("weights", "scores", "sparsity", "method", "ms", "ratio_to_kthvalue", "bytes_a_weight")

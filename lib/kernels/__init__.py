@@ -1,1 +1,1 @@
-"""Keep and multiply sparse tensors."""
+"""Keep, multiply and time sparse tensors."""

@@ -300,7 +300,7 @@ def leave_out(name: str, why: str) -> None:
 def say(text: str, category: type[Warning]) -> None:
     """Warn where this library was called from."""
     frame, level = sys._getframe(1), 2
-    inside = ("lib.pruners", "lib.training.calibration", "contextlib")
+    inside = ("lib.pruners", "contextlib")
     while frame.f_back and frame.f_globals.get("__name__", "").startswith(inside):
         frame, level = frame.f_back, level + 1
     warnings.warn(text, category, stacklevel=level)

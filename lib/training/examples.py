@@ -102,6 +102,14 @@ class Examples:
             inputs = self.scaled(self.train_inputs[chosen])
             yield crop_flip(inputs, draw) if augment == "crop_flip" else inputs, self.train_labels[chosen]
 
+    def sample(self, count: int = 1024, batch: int = 256, seed: int = 0) -> Iterator[Tensor]:
+        """Draw batches of training inputs by the seed, such as to calibrate on: not augmented, scaled, each input once;
+        all when there are fewer.
+        """
+        draw = torch.Generator().manual_seed(seed)
+        chosen = torch.randperm(len(self.train_labels), generator=draw)[:count].to(self.train_labels.device)
+        return (scaled for scaled, _ in self.train_batches(chosen.split(batch), "none", draw))
+
     def test_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (inputs, labels) of all test examples in their order, scaled."""
         if isinstance(self.test_inputs, Images):

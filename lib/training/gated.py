@@ -145,12 +145,7 @@ def train(
         model.to(memory_format=torch.channels_last)
     layers = gates.trace(model, examples.shape)
     held = hold_out(examples, settings.validation, seed) if settings.expand else (examples, None)
-    # one fused call instead of dozens of small ones; what is fixed has no gradient and is left out
-    phis = [one.phi for one in gates.gates_of(model)]
-    weights = [
-        value for name, value in model.named_parameters() if value.requires_grad and not name.endswith("gates.phi")
-    ]
-    optimizer = torch.optim.Adam([{"params": weights}, {"params": phis}], settings.learning_rate, fused=True)
+    optimizer = _optimizer(model, settings)
     kinds = [f"{one.kind}, tau {one.tau}" for one in gates.gates_of(model)]
     measured = partial(_measured, model, examples, layers, settings.precision, taus)
     identity = asdict(settings) | {"seed": seed, "session": session, "every": every, "gates": kinds}
@@ -159,20 +154,15 @@ def train(
     dense = gates.sizes(layers)["parameters"] if shares else None
     keeper = Session(state, identity, model, optimizer, save_seconds)
     rows = keeper.load()
-    for _ in rows:
-        on_progress()
     progress = _Progress(settings.epochs)
     for row in rows:
         progress.add(row)
+        on_progress()
     while stage := progress.stage():
         epoch = len(rows)
         k = settings.k if stage == 2 else gates.INFINITE
         gates.set_k(model, k)
-        if not rows or rows[-1]["stage"] != stage:
-            for phi in phis:
-                optimizer.state.pop(phi, None)
-        for group, speed in zip(optimizer.param_groups, (1.0, settings.gate_speed), strict=True):
-            group["lr"] = speed * settings.learning_rate * 0.1 ** sum(epoch >= drop for drop in settings.drops)
+        _set_rates(optimizer, settings, epoch, begins=not rows or rows[-1]["stage"] != stage)
         settled = gates.settled(model)  # then phi has no gradient (equation 16), and there is nothing to draw
         loss = _epoch(model, optimizer, held[0], settings, rates, settled, seed_of(seed, session, epoch))
         if not math.isfinite(loss):
@@ -180,19 +170,16 @@ def train(
         last = progress.left[stage] == 1
         row = {"epoch": epoch + 1, "stage": stage, "k": k, "regularised_loss": loss}
         row |= {"validation_loss": None, "woken": 0, "ended": False, "open": None, "share": None}
-        passes = False
         if stage == 2:
             row["open"] = [int(one.is_open().sum()) for one in gates.gates_of(model)]
             row["ended"] = bool(settings.rest) and gates.at_rest([*progress.open, row["open"]], settings.rest)
-            if shares:
-                row["share"] = gates.sizes(layers)["parameters"] / dense
-                passes = any(row["share"] <= share < progress.share for share in shares)
+            row["share"] = gates.sizes(layers)["parameters"] / dense if shares else None
+        passes = row["share"] is not None and any(row["share"] <= share < progress.share for share in shares)
         if due := last or row["ended"] or passes or row["epoch"] % every == 0:
             row |= measured()
         if settings.expand and stage == 2:
             row["validation_loss"] = _validation_loss(model, held[1], settings, rates)
-            losses = [*progress.losses, row["validation_loss"]]
-            if not last and gates.plateaus(losses, settings.patience, settings.tolerance):
+            if not last and progress.plateaus(row["validation_loss"], settings):
                 draw = torch.Generator().manual_seed(seed_of(seed, session, epoch, 2))
                 row["woken"] = len(gates.expand(layers, draw, settings.level))
                 row["ended"] = row["woken"] == 0
@@ -204,6 +191,24 @@ def train(
     gates.set_k(model, rows[-1]["k"])
     model.eval()
     return rows
+
+
+def _optimizer(model: nn.Module, settings: GatedTraining) -> torch.optim.Adam:
+    """Adam with two groups, weights and gates: one fused call instead of dozens of small ones. What is fixed has no
+    gradient and is left out.
+    """
+    learned = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
+    weights = [value for name, value in learned if not name.endswith("gates.phi")]
+    phis = [one.phi for one in gates.gates_of(model)]
+    return torch.optim.Adam([{"params": weights}, {"params": phis}], settings.learning_rate, fused=True)
+
+
+def _set_rates(optimizer: torch.optim.Adam, settings: GatedTraining, epoch: int, begins: bool) -> None:
+    """Set what the epoch learns by; where a stage begins, the gates forget their moments."""
+    for group, speed in zip(optimizer.param_groups, (1.0, settings.gate_speed), strict=True):
+        group["lr"] = speed * settings.learning_rate * 0.1 ** sum(epoch >= drop for drop in settings.drops)
+    for phi in optimizer.param_groups[1]["params"] if begins else ():
+        optimizer.state.pop(phi, None)
 
 
 def _measured(
@@ -244,6 +249,10 @@ class _Progress:
             self.open.append(row["open"])
         if row["share"] is not None:
             self.share = min(self.share, row["share"])
+
+    def plateaus(self, loss: float, settings: GatedTraining) -> bool:
+        """Whether the validation loss has come to rest with this one."""
+        return gates.plateaus([*self.losses, loss], settings.patience, settings.tolerance)
 
     def stage(self) -> int:
         """The stage of the next epoch, 0 when all are done."""

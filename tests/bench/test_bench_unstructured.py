@@ -5,7 +5,7 @@ import torch
 
 from lib import pruners
 from lib.bench import unstructured as bench
-from lib.bench.timing import peak_bytes
+from lib.kernels.timing import peak_bytes
 
 
 def test_the_peak_of_a_call_is_what_it_holds_at_once():

@@ -9,8 +9,7 @@ from scipy import stats
 
 from lib import base
 from lib.base import BadInput
-from lib.companion.exercises import checkers, start_here
-from lib.exercises import check, hint
+from lib.companion.exercises import check, checkers, hint, start_here
 
 MODULES = (
     start_here,

@@ -13,32 +13,12 @@ from lib.models.plain import moons_mlp
 from lib.models.resnet import small_resnet
 from lib.pruners import gates
 from lib.pruners.gates.gate import hard_concrete, hard_sigmoid, sigmoid, stretched
-
-BINARY = ("sigmoid", "hard_sigmoid")
+from tests.pruners.gating import BINARY, examples, loss_on, phis, put
 
 
 def mlp(inputs=4, hidden=8, seed=0):
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, 3)).double()
-
-
-def examples(features, seed=1):
-    draw = torch.Generator().manual_seed(seed)
-    return torch.randn(20, features, generator=draw).double(), torch.randint(3, (20,), generator=draw)
-
-
-def loss_on(inputs, labels):
-    return lambda model: F.cross_entropy(model(inputs), labels)
-
-
-def phis(model):
-    return [one.phi for one in gates.gates_of(model)]
-
-
-def put(model, *values):
-    """These phi."""
-    for phi, value in zip(phis(model), values, strict=True):
-        phi.data = torch.as_tensor(value, dtype=phi.dtype).expand(phi.shape).clone()
 
 
 # g

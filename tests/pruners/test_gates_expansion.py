@@ -12,16 +12,7 @@ from lib.models.lenet import LeNet, lenet5
 from lib.models.plain import moons_mlp
 from lib.models.resnet import small_resnet
 from lib.pruners import gates
-
-
-def phis(model):
-    return [one.phi for one in gates.gates_of(model)]
-
-
-def put(model, *values):
-    """These phi."""
-    for phi, value in zip(phis(model), values, strict=True):
-        phi.data = torch.as_tensor(value, dtype=phi.dtype).expand(phi.shape).clone()
+from tests.pruners.gating import put
 
 
 def test_sizes_rest_when_they_have_changed_and_then_not_for_so_many_epochs():

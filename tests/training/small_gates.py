@@ -31,20 +31,3 @@ def network(start=None, k=7.0, seed=0, dropout=0.0, **more):
     plain = moons_mlp(6, 5)
     plain.relu = nn.Sequential(nn.ReLU(), nn.Dropout(dropout))
     return gates.gated(plain, ["fc1", "fc2"], k=k, start=start, seed=seed, **more)
-
-
-def same_state(left, right):
-    left, right = left.state_dict(), right.state_dict()
-    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
-
-
-def stop_at(*calls):
-    """An `on_progress` that raises at these calls (from 1), and counts."""
-
-    def on_progress():
-        on_progress.calls += 1
-        if on_progress.calls in calls:
-            raise InterruptedError
-
-    on_progress.calls = 0
-    return on_progress

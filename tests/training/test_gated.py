@@ -19,7 +19,8 @@ from lib.training import gated
 from lib.training.examples import Examples
 from lib.training.gated import GatedTraining, train
 from lib.training.supervised import accuracy
-from tests.training.small_gates import EXPAND, SPARSIFY, network, points, stop_at
+from tests.training.small_gates import EXPAND, SPARSIFY, network, points
+from tests.training.stopping import stop_at
 
 
 def phis(model):

@@ -13,7 +13,8 @@ from lib.pruners import gates
 from lib.training.examples import Examples
 from lib.training.gated import GatedTraining, train
 from lib.training.supervised import accuracy, hold_out
-from tests.training.small_gates import EXPAND, SPARSIFY, network, points, same_state, stop_at
+from tests.training.small_gates import EXPAND, SPARSIFY, network, points
+from tests.training.stopping import same_state, stop_at
 
 
 def test_the_validation_split_is_a_part_of_the_training_set_and_never_trained_on():

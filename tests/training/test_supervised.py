@@ -16,6 +16,7 @@ from lib.data import vision
 from lib.models.lenet import small_lenet
 from lib.training.examples import Examples, crop_flip
 from lib.training.supervised import Training, accuracy, learning_rate, seed_of, train
+from tests.training.stopping import same_state, stop_at
 
 SETTINGS = Training(epochs=4, batch=8, learning_rate=0.05, augment="crop_flip")
 
@@ -42,23 +43,6 @@ def network(seed=0):
     )
     pruners.attach(model, pruners.unstructured(pruners.random(model, seed), 0.5))
     return model
-
-
-def same_state(left, right):
-    left, right = left.state_dict(), right.state_dict()
-    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
-
-
-def stop_at(*calls):
-    """An `on_progress` that raises at these calls (from 1), and counts."""
-
-    def on_progress():
-        on_progress.calls += 1
-        if on_progress.calls in calls:
-            raise InterruptedError
-
-    on_progress.calls = 0
-    return on_progress
 
 
 def seen(model, examples, settings, **more):

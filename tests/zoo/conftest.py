@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from lib import pruners
 from lib.advise import advise
 from lib.base import BadInput
+from lib.pruners import calibration
 from lib.pruners.behind import behind
 from lib.pruners.inputs import call, duplicate, tensors
 from lib.pruners.permutation import permute
 from lib.pruners.permutation.search import greedy
-from lib.training import calibration
 
 # The steps. Each takes a model and its inputs, and raises: BadInput where it refuses, AssertionError where it is wrong.
 

@@ -1,11 +1,12 @@
-"""Read the settings of an experiment at a scale from params.yaml.
+"""Read the settings of an experiment at a scale from params.yaml, and lay them out as configurations.
 
 `read_yaml` is how every YAML file of the project is read: what would be taken silently, or never end, is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,20 @@ def _of_scale(scale: str, params: Path) -> Mapping:
     if scale not in content:
         raise BadInput(f"no scale {scale!r} in {params.name}; there are: {', '.join(map(str, content))}")
     return content[scale] if isinstance(content[scale], Mapping) else {}
+
+
+def each_seed(tasks: Iterable[Any]) -> list[dict]:
+    """Lay out a grid: each seed of each task, with everything else that the task's settings say.
+
+    Args:
+        tasks: dataclasses with `seeds` among their fields, how many there are; `seed` is one of them, counted from 0.
+    """
+    found = []
+    for task in tasks:
+        content = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(task).items()}
+        seeds = range(content.pop("seeds"))
+        found += [{**content, "seed": seed} for seed in seeds]
+    return found
 
 
 def read_yaml(path: Path, called: str = "") -> Any:

@@ -185,3 +185,16 @@ def test_a_params_file_that_is_no_text_is_refused(tmp_path: Path, case: str):
     make(tmp_path / "p.yaml")
     with pytest.raises(BadInput, match=line):
         settings.read("x", "quick", tmp_path / "p.yaml")
+
+
+def test_each_seed_of_each_task_is_a_configuration_with_all_else_that_the_task_says():
+    tasks = (Outer("a", Inner(0.5), seeds=2), Outer("b", Inner(1.0), words=("c", "d"), shares=()))
+    first, second, other = settings.each_seed(tasks)
+    plain = {"rate": 0.5, "steps": 3}
+    assert first == {"name": "a", "inner": plain, "many": [], "words": [], "flag": False, "free": None, "some": 5} | {
+        "shares": [0.5],
+        "most": None,
+        "seed": 0,
+    }
+    assert second == first | {"seed": 1}
+    assert other == first | {"name": "b", "inner": plain | {"rate": 1.0}, "words": ["c", "d"], "shares": []}

@@ -7,6 +7,7 @@ import pytest
 
 from lib.companion.sweep.context import Context, Stopped
 from lib.papers.gst.experiments.algorithm import GroupSparseTraining
+from tests.papers.stopping import StoppedAt
 
 
 def end_of(experiment: ModuleType, maker: ModuleType, configuration: dict, folder: Path, stop: int | None) -> tuple:
@@ -23,17 +24,11 @@ def end_of(experiment: ModuleType, maker: ModuleType, configuration: dict, folde
             super().__init__(*arguments, **named)
             made.append(self)
 
-    class Impatient(Context):
-        def report_progress(self, label):
-            self.done += 1
-            if self.done == stop:
-                raise Stopped
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(maker, "GroupSparseTraining", Kept)
         if stop is not None:
             with pytest.raises(Stopped):
-                experiment.run(configuration, Impatient(folder=folder))
+                experiment.run(configuration, StoppedAt(folder=folder, units=stop))
         rows = experiment.run(configuration, Context(folder=folder))
     assert len(made) == (1 if stop is None else 2)
     return rows, made[-1].state_dict()

@@ -18,6 +18,7 @@ from lib.papers.gst.experiments.ways import Blocks, Pruning
 from lib.pruners import attached, groups, prunable
 from lib.training.actor_critic import Settings
 from tests.papers.gst.resuming import end_of
+from tests.papers.stopping import StoppedAt
 
 TASK = Task(
     env="bricks",
@@ -71,14 +72,8 @@ def test_the_reward_is_the_mean_score_at_each_chance_to_prune():
 
 @pytest.mark.parametrize("stop", [1, 3])
 def test_a_run_that_was_stopped_goes_on_to_the_same_rows(stop, tmp_path):
-    class Impatient(Context):
-        def report_progress(self, label):
-            self.done += 1
-            if self.done == stop:
-                raise Stopped
-
     with pytest.raises(Stopped):
-        table(RELEASED, Impatient(folder=tmp_path))
+        table(RELEASED, StoppedAt(folder=tmp_path, units=stop))
     pd.testing.assert_frame_equal(table(RELEASED, Context(folder=tmp_path)), table(RELEASED), check_exact=True)
 
 

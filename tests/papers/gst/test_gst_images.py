@@ -20,6 +20,7 @@ from lib.papers.gst.experiments.gst_images import Task, chosen
 from lib.papers.gst.experiments.ways import Blocks, Pruning
 from lib.training.supervised import Training
 from tests.papers.gst.resuming import end_of
+from tests.papers.stopping import StoppedAt
 
 TASK = Task(
     data="digits",
@@ -92,14 +93,8 @@ def test_nothing_is_learned_from_what_is_held_out_and_it_is_no_test_image():
 
 @pytest.mark.parametrize("stop", [1, 2])
 def test_a_run_that_was_stopped_goes_on_to_the_same_rows(stop, tmp_path):
-    class Impatient(Context):
-        def report_progress(self, label):
-            self.done += 1
-            if self.done == stop:
-                raise Stopped
-
     with pytest.raises(Stopped):
-        table(BLOCKS, Impatient(folder=tmp_path))
+        table(BLOCKS, StoppedAt(folder=tmp_path, units=stop))
     pd.testing.assert_frame_equal(table(BLOCKS, Context(folder=tmp_path)), table(BLOCKS), check_exact=True)
 
 

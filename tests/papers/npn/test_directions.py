@@ -29,6 +29,7 @@ from lib.papers.npn.experiments.directions import (
 from lib.pruners import gates
 from lib.training.examples import Examples
 from lib.training.gated import GatedTraining
+from tests.papers.stopping import StoppedAt
 
 SPARSIFY = GatedTraining((4, 16, 4), (0.2, 8.0), 7.0, 100, learning_rate=0.01)
 EXPAND = GatedTraining((4, 16, 4), (0.1, 4.0), 0.5, 100, learning_rate=0.01, expand=True, patience=1, tolerance=1e9)
@@ -153,19 +154,11 @@ def test_dense_is_the_sparsified_network_as_long_as_that_is_ordinary_too(rows):
 
 @pytest.mark.parametrize(("direction", "stops"), [("expand", (10,)), ("magnitude", (3, 10))])
 def test_a_run_that_was_stopped_goes_on_to_the_same_rows(rows, tmp_path, direction, stops):
-    class Impatient(Context):
-        def report_progress(self, label):
-            self.done += 1
-            if self.done == self.stop:
-                raise Stopped
-
     configuration = CONFIGURATIONS[DIRECTIONS.index(direction)]
     needed = rows.loc["sparsify"].reset_index().to_dict("records")
     for stop in stops:
-        context = Impatient("cpu", tmp_path)
-        context.stop = stop
         with pytest.raises(Stopped):
-            train(configuration, context, needed)
+            train(configuration, StoppedAt("cpu", tmp_path, units=stop), needed)
     again = pd.DataFrame(train(configuration, Context("cpu", tmp_path), needed)).set_index(["direction", "epoch"])
     pd.testing.assert_frame_equal(again, rows.loc[[direction]], check_exact=True)
 

@@ -12,6 +12,7 @@ from lib.companion.sweep.context import Context, Stopped
 from lib.companion.sweep.grid import Grid
 from lib.papers.offline_rl.experiments import offline_rl as experiment
 from lib.papers.offline_rl.experiments import offline_rl_layers as layers
+from lib.papers.offline_rl.experiments import offline_rl_rounds
 from lib.training.bc import BCSettings, PlainBCSettings
 from lib.training.bcq import BCQSettings
 
@@ -233,7 +234,8 @@ def test_each_run_of_a_stack_has_its_own_sparsity_and_its_own_masks():
     pd.testing.assert_frame_equal(found[found.sparsity == 0.9].reset_index(drop=True), alone)
 
 
-def test_rows_from_before_there_were_variants_get_theirs():
+@pytest.mark.parametrize("experiment", [experiment, offline_rl_rounds])
+def test_rows_from_before_there_were_variants_get_theirs(experiment):
     """BC and BCQ took observations as they are, plain BC has always scaled them; new rows stay as they are."""
     old = {name: 0 for name in experiment.COLUMNS if name != "variant"} | {"algorithm": ["bc", "bcq", "plain_bc"]}
     rows = experiment.upgrade(pd.DataFrame(old))

@@ -53,15 +53,6 @@ def test_a_task_on_raw_observations_is_a_variant_of_its_own():
     assert normalised["return"].tolist() != as_they_are["return"].tolist()
 
 
-def test_rows_from_before_there_were_variants_get_theirs():
-    old = {name: 0 for name in experiment.COLUMNS if name != "variant"} | {"algorithm": ["bc", "bcq", "plain_bc"]}
-    rows = experiment.upgrade(pd.DataFrame(old))
-    assert tuple(rows.columns) == experiment.COLUMNS
-    assert rows.variant.tolist() == ["raw", "raw", "normalised"]
-    new = rows.assign(variant="normalised")
-    pd.testing.assert_frame_equal(experiment.upgrade(new), new)
-
-
 @pytest.mark.parametrize("rounds", [(), (1,), (0, 1), (2, 5), (1, 5, 5)])
 def test_rounds_that_compare_nothing_are_refused(rounds):
     with pytest.raises(BadInput, match="expected 1 and larger numbers to compare with it"):

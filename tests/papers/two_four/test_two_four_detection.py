@@ -45,12 +45,6 @@ def runs(rows):
     return pd.DataFrame(rows, columns=experiment.COLUMNS)
 
 
-def test_a_configuration_is_a_seed_of_a_task():
-    configurations = experiment.configurations(experiment.Settings((TASK,)))
-    assert [c["seed"] for c in configurations] == [0, 1]
-    assert configurations[1] == CONFIGURATION | {"seed": 1}
-
-
 @pytest.mark.parametrize("change", [{"network": "yolo"}, {"data": "coco"}, {"canvases": (3, 3)}])
 def test_a_task_of_nothing_known_is_refused(change):
     with pytest.raises(BadInput, match=next(iter(change))):

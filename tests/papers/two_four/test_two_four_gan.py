@@ -14,6 +14,7 @@ from lib.papers.two_four.experiments import two_four_gan as experiment
 from lib.papers.two_four.measures import farther
 from lib.training.adversarial import Play
 from lib.training.supervised import Training
+from tests.papers.stopping import StoppedAt
 
 TASK = experiment.Task(
     data="digits",
@@ -35,12 +36,6 @@ def context():
 @pytest.fixture(scope="module")
 def runs(context):
     return pd.DataFrame(experiment.run(CONFIGURATION, context), columns=experiment.COLUMNS)
-
-
-def test_a_configuration_is_a_seed_of_a_task():
-    configurations = experiment.configurations(experiment.Settings((TASK,)))
-    assert [c["seed"] for c in configurations] == [0, 1]
-    assert configurations[1] == CONFIGURATION | {"seed": 1}
 
 
 @pytest.mark.parametrize("change", [{"network": "stylegan"}, {"data": "cifar10"}])
@@ -91,13 +86,8 @@ def test_progress_is_reported_as_often_as_foretold(context, runs):
 
 
 def test_a_run_that_was_stopped_ends_with_the_same_rows(tmp_path, runs):
-    class Short(Context):
-        def check(self):
-            if self.done == 6:
-                raise Stopped
-
     with pytest.raises(Stopped):
-        experiment.run(CONFIGURATION, Short(folder=tmp_path))
+        experiment.run(CONFIGURATION, StoppedAt(folder=tmp_path, units=6))
     again = pd.DataFrame(experiment.run(CONFIGURATION, Context(folder=tmp_path)), columns=experiment.COLUMNS)
     pd.testing.assert_frame_equal(again, runs)
 

@@ -15,6 +15,7 @@ from lib.papers.two_four.experiments import two_four_language as experiment
 from lib.papers.two_four.experiments import two_phases
 from lib.papers.two_four.experiments.two_phases import FineTuning, block_masks
 from lib.training.steps import Schedule
+from tests.papers.stopping import StoppedAt
 
 TASK = experiment.Task(
     data="grammar",
@@ -43,13 +44,6 @@ def rows(context):
 @pytest.fixture(scope="module")
 def runs(rows):
     return pd.DataFrame(rows, columns=experiment.COLUMNS)
-
-
-def test_a_configuration_is_a_seed_of_a_task():
-    configurations = experiment.configurations(experiment.Settings((TASK,)))
-    assert [c["seed"] for c in configurations] == [0, 1]
-    assert configurations[1] == CONFIGURATION | {"seed": 1}
-    assert "seeds" not in CONFIGURATION
 
 
 @pytest.mark.parametrize(
@@ -155,18 +149,10 @@ def test_more_labels_than_there_are_is_refused():
         phase.compare({}, 177, 0)
 
 
-class Killed(Context):
-    """Stops after so many units, once."""
-
-    def check(self):
-        if self.done == self.deadline:
-            raise Stopped
-
-
 @pytest.mark.parametrize("units", [5, 13, 20])
 def test_a_run_that_was_stopped_ends_with_the_same_rows(rows, tmp_path, units):
     with pytest.raises(Stopped):
-        experiment.run(CONFIGURATION, Killed(folder=tmp_path, deadline=units))
+        experiment.run(CONFIGURATION, StoppedAt(folder=tmp_path, units=units))
     again = Context(folder=tmp_path)
     found = experiment.run(CONFIGURATION, again)
     assert repr(found) == repr(rows)

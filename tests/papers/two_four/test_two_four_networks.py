@@ -8,12 +8,13 @@ import torch
 
 from lib import pruners
 from lib.base import BadInput
-from lib.companion.sweep.context import Context
+from lib.companion.sweep.context import Context, Stopped
 from lib.data import vision
 from lib.models.mobilenet import small_mobilenet_v2
 from lib.papers.two_four.experiments import two_four_networks as experiment
 from lib.papers.two_four.experiments import two_four_workflow
 from lib.training.supervised import Training
+from tests.papers.stopping import StoppedAt
 
 SETTINGS = experiment.Settings(
     (experiment.Task("digits", "small_vgg", 3, True, 2, Training(2, batch=64, learning_rate=0.1)),)
@@ -112,13 +113,8 @@ def test_without_a_permutation_the_permuted_variants_would_be_the_others_and_wit
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_rows(tmp_path, runs):
-    class Impatient(Context):
-        def check(self):
-            if self.done == 7:  # one epoch before the end
-                raise InterruptedError
-
-    with pytest.raises(InterruptedError):
-        run(Impatient(folder=tmp_path))
+    with pytest.raises(Stopped):
+        run(StoppedAt(folder=tmp_path, units=7))  # one epoch before the end
     pd.testing.assert_frame_equal(run(Context(folder=tmp_path)), runs, check_exact=True)
 
 

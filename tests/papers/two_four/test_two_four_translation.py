@@ -10,6 +10,7 @@ from lib.companion.sweep.context import Context, Stopped
 from lib.papers.two_four.experiments import two_four_translation as experiment
 from lib.papers.two_four.measures import difference
 from lib.training.steps import Schedule
+from tests.papers.stopping import StoppedAt
 
 TASK = experiment.Task(
     data="numbers",
@@ -30,10 +31,6 @@ def context():
 @pytest.fixture(scope="module")
 def runs(context):
     return pd.DataFrame(experiment.run(CONFIGURATION, context), columns=experiment.COLUMNS)
-
-
-def test_a_configuration_is_a_seed_of_a_task():
-    assert [c["seed"] for c in experiment.configurations(experiment.Settings((TASK,)))] == [0, 1]
 
 
 @pytest.mark.parametrize("change", [{"network": "gnmt"}, {"data": "wmt14"}])
@@ -66,13 +63,8 @@ def test_progress_is_reported_as_often_as_foretold(context, runs):
 
 
 def test_a_run_that_was_stopped_ends_with_the_same_rows(tmp_path, runs):
-    class Short(Context):
-        def check(self):
-            if self.done == 3:
-                raise Stopped
-
     with pytest.raises(Stopped):
-        experiment.run(CONFIGURATION, Short(folder=tmp_path))
+        experiment.run(CONFIGURATION, StoppedAt(folder=tmp_path, units=3))
     again = pd.DataFrame(experiment.run(CONFIGURATION, Context(folder=tmp_path)), columns=experiment.COLUMNS)
     pd.testing.assert_frame_equal(again, runs)
 

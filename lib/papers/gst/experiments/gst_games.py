@@ -25,8 +25,9 @@ from lib import pruners
 from lib.base import BadInput, Count
 from lib.companion.sweep.context import Context
 from lib.models.game_player import Sizes
+from lib.papers.gst.experiments import ways
 from lib.papers.gst.experiments.algorithm import Compression, GroupSparseTraining, begin, share
-from lib.papers.gst.experiments.ways import METHODS, RATIOS, Blocks, Pruning, each_way, refuse_methods, rows
+from lib.papers.gst.experiments.ways import METHODS, RATIOS, Blocks, Pruning
 from lib.training import actor_critic
 
 KEYS = ("env", "learner", "method", "block", "shift", "conversion", "seed")
@@ -63,9 +64,7 @@ class Task:
         once = self.learner.games * self.learner.steps
         if self.every % once or self.steps % self.every:
             raise BadInput(f"{self.env}: every={self.every} must be a multiple of {once}, and steps={self.steps} of it")
-        refuse_methods(self.methods)
-        for one in self.blocks:
-            one.check()
+        ways.refuse_ways(self.blocks, self.methods)
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ def configurations(settings: Settings) -> list[dict]:
     return [
         one
         for task in settings.tasks
-        for one in each_way(task, learner=task.learner.learner, settings=asdict(task.learner))
+        for one in ways.each_way(task, learner=task.learner.learner, settings=asdict(task.learner))
     ]
 
 
@@ -105,29 +104,27 @@ def run(configuration: dict, context: Context) -> list[dict]:
         on_progress=lambda: context.report_progress(f"{configuration['env']} {method}"),
     )
     key = {name: configuration[name] for name in KEYS} | {"share": share(trainer.network, layers(trainer.network))}
-    return rows(key, history, COLUMNS)
+    return ways.rows(key, history, COLUMNS)
 
 
 def begun(configuration: dict) -> tuple[actor_critic.Trainer, GroupSparseTraining]:
     """Make the training of a configuration at its beginning, blocks in place."""
     own = dict(configuration["settings"])
     settings = actor_critic.Settings(**own | {"network": Sizes(**own["network"])})
-    pruning, dense = Pruning(**configuration["pruning"]), configuration["method"] == "dense"
-    way = {name: configuration[name] for name in ("block", "shift", "conversion")}
+    every, window = configuration["pruning"]["every"], configuration["window"]
     found: list[Compression] = []
 
     def prepare(network: nn.Module) -> None:
-        found.append(Compression() if dense else Compression(layers(network), **way, window=configuration["window"]))
+        found.append(ways.compression(configuration, layers(network), window=window))
         begin(network, found[0])
 
     trainer = actor_critic.start(configuration["env"], configuration["seed"], settings, configuration["steps"], prepare)
-    schedule = pruners.Once(0.0) if dense else pruning.schedule()
     trainer.callback = GroupSparseTraining(
         trainer.network,
         found[0],
-        [schedule],
+        [ways.schedule(configuration)],
         [trainer.optimizer],
-        reward=lambda step: None if step % pruning.every else [trainer.earned(configuration["window"])],
+        reward=lambda step: None if step % every else [trainer.earned(window)],
     )
     return trainer, trainer.callback
 

@@ -28,8 +28,9 @@ from lib.companion.sweep.context import Context
 from lib.data import vision
 from lib.models.alexnet import alexnet
 from lib.models.resnet import resnet32, small_resnet
-from lib.papers.gst.experiments.algorithm import Compression, GroupSparseTraining, begin, share
-from lib.papers.gst.experiments.ways import METHODS, RATIOS, Blocks, Pruning, each_way, refuse_methods, rows
+from lib.papers.gst.experiments import ways
+from lib.papers.gst.experiments.algorithm import GroupSparseTraining, begin, share
+from lib.papers.gst.experiments.ways import METHODS, RATIOS, Blocks, Pruning
 from lib.training.examples import Examples
 from lib.training.supervised import Training, accuracy, hold_out, seed_of, train
 
@@ -69,11 +70,9 @@ class Task:
 
     def __post_init__(self):
         refuse_unknown(self, data=vision.names(), network=NETWORKS)
-        refuse_methods(self.methods)
         if self.first > self.last:
             raise BadInput(f"first={self.first} comes after last={self.last}: name the first and the last layer")
-        for one in self.blocks:
-            one.check()
+        ways.refuse_ways(self.blocks, self.methods)
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ class Settings:
 
 def configurations(settings: Settings) -> list[dict]:
     """Lay out the grid: a seed and a way of training of a task each, with everything `run` needs."""
-    return [one for task in settings.tasks for one in each_way(task)]
+    return [one for task in settings.tasks for one in ways.each_way(task)]
 
 
 def units(configuration: dict) -> int:
@@ -96,18 +95,17 @@ def units(configuration: dict) -> int:
 def run(configuration: dict, context: Context) -> list[dict]:
     """Train one network in one way; one row an epoch."""
     data, seed = vision.load(configuration["data"]), configuration["seed"]
-    training, pruning = Training(**configuration["training"]), Pruning(**configuration["pruning"])
+    training, every = Training(**configuration["training"]), configuration["pruning"]["every"]
     examples, held = hold_out(Examples.of(data, context.device), configuration["held_out"], seed)
     torch.manual_seed(seed_of(seed))
     model = NETWORKS[configuration["network"]](data.classes).to(context.device)
     layers = chosen(model, configuration["first"], configuration["last"])
-    method, way = configuration["method"], {name: configuration[name] for name in ("block", "shift", "conversion")}
-    compression = Compression() if method == "dense" else Compression(layers, **way, reward="evaluation")
+    compression = ways.compression(configuration, layers, reward="evaluation")
     begin(model, compression)
 
     def reward(step: int) -> list[float] | None:
         """Measure the accuracy on the images held out, at each chance to prune."""
-        if step % pruning.every:
+        if step % every:
             return None
         found = accuracy(model, held, training.precision)
         model.train()
@@ -116,8 +114,8 @@ def run(configuration: dict, context: Context) -> list[dict]:
     made: list[GroupSparseTraining] = []
 
     def hook(optimizer: torch.optim.Optimizer) -> GroupSparseTraining:
-        schedule = pruners.Once(0.0) if method == "dense" else pruning.schedule()
-        made.append(GroupSparseTraining(model, compression, [schedule], [optimizer], reward=reward))
+        schedules = [ways.schedule(configuration)]
+        made.append(GroupSparseTraining(model, compression, schedules, [optimizer], reward=reward))
         return made[0]
 
     def report() -> dict:
@@ -129,12 +127,12 @@ def run(configuration: dict, context: Context) -> list[dict]:
         training,
         seed,
         state=context.checkpoint("session.pt"),
-        on_progress=lambda: context.report_progress(f"{configuration['network']} {method}"),
+        on_progress=lambda: context.report_progress(f"{configuration['network']} {configuration['method']}"),
         callback=hook,
         report=report,
     )
     key = {name: configuration[name] for name in KEYS} | {"share": share(model, layers)}
-    return rows(key, history, COLUMNS)
+    return ways.rows(key, history, COLUMNS)
 
 
 def chosen(model: nn.Module, first: int, last: int) -> tuple[str, ...]:

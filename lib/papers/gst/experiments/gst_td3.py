@@ -80,8 +80,7 @@ class Task:
             raise BadInput(f"{self.env}: steps={self.steps} must be a multiple of every={self.evaluation.every}")
         if max(self.starts) + self.pruning.every > self.ramp * self.steps:
             raise BadInput(f"{self.env}: a ramp that ends at {self.ramp} of {self.steps} steps has no pruning")
-        for one in self.blocks:
-            one.check()
+        ways.refuse_ways(self.blocks)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from lib.base import BadInput
 from lib.papers.gst.experiments.algorithm import Compression
 
 METHODS = ("dense", "rwp")  # of single weights; blocks are the method gst
+GROUPING = ("block", "shift", "conversion")
 RATIOS = {"compression_ratio": "weights", "ideal_ratio": "none", "coefficient_ratio": "coefficients"}  # and bitmaps
 
 
@@ -51,14 +52,16 @@ class Blocks:
 SINGLE = Blocks(1, 0.0)  # weights that share nothing: dense networks, and reward-aware pruning alone
 
 
-def refuse_methods(methods: tuple[str, ...]) -> None:
-    """Refuse methods of single weights that nobody knows.
+def refuse_ways(blocks: Iterable[Blocks], methods: Iterable[str] = ()) -> None:
+    """Refuse ways of grouping that there are not, and methods of single weights that nobody knows.
 
     Raises:
         BadInput: the first of them.
     """
     if unknown := [name for name in methods if name not in METHODS]:
         raise BadInput(f"methods: {unknown[0]!r} is unknown; known are {', '.join(METHODS)}")
+    for one in blocks:
+        one.check()
 
 
 def each_way(task: Any, **own: Any) -> list[dict]:
@@ -72,6 +75,22 @@ def each_way(task: Any, **own: Any) -> list[dict]:
     ways = [{"method": method, **asdict(SINGLE)} for method in task.methods]
     ways += [{"method": "gst", **asdict(one)} for one in task.blocks]
     return [shared | own | way | {"seed": seed} for seed in range(task.seeds) for way in ways]
+
+
+def compression(configuration: Mapping, layers: Sequence[str], **more: Any) -> Compression:
+    """Say what a configuration of `each_way` compresses: nothing where it trains the dense network.
+
+    Args:
+        more: further settings of `algorithm.Compression`.
+    """
+    if configuration["method"] == "dense":
+        return Compression()
+    return Compression(layers, **{name: configuration[name] for name in GROUPING}, **more)
+
+
+def schedule(configuration: Mapping) -> pruners.Schedule:
+    """Say when and how much a configuration of `each_way` prunes."""
+    return pruners.Once(0.0) if configuration["method"] == "dense" else Pruning(**configuration["pruning"]).schedule()
 
 
 def rows(key: Mapping, history: Sequence[dict], columns: Sequence[str]) -> list[dict]:

@@ -22,24 +22,25 @@ shorter, so that it can be seen how much training it needs.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from lib import pruners
-from lib.base import Count, atomic, refuse_twice, refuse_unknown
+from lib.base import Count, refuse_twice, refuse_unknown
 from lib.companion.sweep.context import Context
+from lib.companion.sweep.settings import each_seed
 from lib.data import canvases, vision
 from lib.data.canvases import Layout
 from lib.kernels.int8 import threshold
 from lib.models import detector
 from lib.models.detector import Classifier, Detector
-from lib.papers.two_four.experiments.two_phases import FineTuning
+from lib.papers.two_four.experiments.two_phases import FineTuning, kept_rows
 from lib.papers.two_four.experiments.variants import masked_copy
-from lib.training import calibration, supervised
+from lib.pruners import calibration
+from lib.training import supervised
 from lib.training.detection import DetectionLoss, average_precision, batches, detect
 from lib.training.examples import Examples
 from lib.training.steps import fit
@@ -93,13 +94,7 @@ class Settings:
 
 def configurations(settings: Settings) -> list[dict]:
     """Lay out the grid: a seed of a task each, with everything `run` needs."""
-    found = []
-    for task in settings.tasks:
-        content = asdict(task)
-        content |= {"canvases": list(content["canvases"])}
-        del content["seeds"]
-        found += [{**content, "seed": seed} for seed in range(task.seeds)]
-    return found
+    return each_seed(settings.tasks)
 
 
 def units(configuration: dict) -> int:
@@ -182,23 +177,13 @@ class SecondPhase:
     def compare(self, backbones: Mapping[str, detector.Backbone], count: int) -> list[dict]:
         """Train and test all variants; a row has variant, step (of phase 2), precisions, sparsity.
 
-        They are kept once all are there, so that a run that was stopped goes on with the next number of canvases.
+        A run that was stopped goes on with the next number of canvases, see `kept_rows`.
 
         Args:
             backbones: of phase 1: dense, dense_twice and sparse; they are left as they are.
         """
-        kept = self.context.checkpoint(f"second_{count}.json")
-        if kept is not None and kept.exists():
-            for _ in range(SESSIONS * self.settings.epochs):
-                self.context.report_progress("phase 2")
-            return json.loads(kept.read_text())
-        rows = Comparison(self, count).variants(backbones)
-        if kept is not None:
-            with atomic(kept) as file:
-                file.write(json.dumps(rows).encode())
-            for path in kept.parent.glob("second_*.pt"):
-                path.unlink()
-        return rows
+        units = SESSIONS * self.settings.epochs
+        return kept_rows(self.context, f"second_{count}", units, lambda: Comparison(self, count).variants(backbones))
 
 
 class Comparison:

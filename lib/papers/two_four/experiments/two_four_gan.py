@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from lib import pruners
 from lib.base import Count, refuse_unknown
 from lib.companion.sweep.context import Context
+from lib.companion.sweep.settings import each_seed
 from lib.data import vision
 from lib.models import dcgan, lenet
 from lib.papers.two_four.experiments.variants import masked_copy
@@ -93,12 +94,7 @@ class Settings:
 
 def configurations(settings: Settings) -> list[dict]:
     """Lay out the grid: a seed of a task each, with everything `run` needs."""
-    found = []
-    for task in settings.tasks:
-        content = asdict(task)
-        del content["seeds"]
-        found += [{**content, "seed": seed} for seed in range(task.seeds)]
-    return found
+    return each_seed(settings.tasks)
 
 
 def units(configuration: dict) -> int:

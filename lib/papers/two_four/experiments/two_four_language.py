@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -27,6 +27,7 @@ from torch import nn
 from lib import pruners
 from lib.base import BadInput, refuse_twice, refuse_unknown
 from lib.companion.sweep.context import Context
+from lib.companion.sweep.settings import each_seed
 from lib.data import text
 from lib.models import transformer
 from lib.papers.two_four.experiments import two_phases
@@ -93,13 +94,7 @@ class Settings:
 
 def configurations(settings: Settings) -> list[dict]:
     """Lay out the grid: a seed of a task each, with everything `run` needs."""
-    found = []
-    for task in settings.tasks:
-        content = asdict(task)
-        content |= {"amounts": list(content["amounts"])}
-        del content["seeds"]
-        found += [{**content, "seed": seed} for seed in range(task.seeds)]
-    return found
+    return each_seed(settings.tasks)
 
 
 def units(configuration: dict) -> int:

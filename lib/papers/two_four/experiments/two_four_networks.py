@@ -20,7 +20,7 @@ magnitude of the layers that were pruned, in percent.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -29,12 +29,13 @@ from torch import Tensor, nn
 from lib import pruners
 from lib.base import BadInput, Count, refuse_unknown
 from lib.companion.sweep.context import Context
+from lib.companion.sweep.settings import each_seed
 from lib.data import vision
 from lib.models import densenet, mobilenet, recurrent, resnet, resnext, shufflenet, squeezenet, vgg, wide_resnet
 from lib.papers.two_four.experiments.variants import Variants
+from lib.pruners import calibration
 from lib.pruners.permutation import anneal, permute
 from lib.pruners.sizes import flops
-from lib.training import calibration
 from lib.training.supervised import Training, accuracy, seed_of
 
 NETWORKS: dict[str, Callable[[int], nn.Module]] = {  # from the number of classes
@@ -96,18 +97,7 @@ class Settings:
 
 def configurations(settings: Settings) -> list[dict]:
     """Lay out the grid: a seed of a task each, with everything `run` needs."""
-    return [
-        {
-            "data": task.data,
-            "network": task.network,
-            "table": task.table,
-            "permute": task.permute,
-            "seed": seed,
-            "training": asdict(task.training),
-        }
-        for task in settings.tasks
-        for seed in range(task.seeds)
-    ]
+    return each_seed(settings.tasks)
 
 
 def units(configuration: dict) -> int:
@@ -121,7 +111,7 @@ def run(configuration: dict, context: Context) -> list[dict]:
     seed, examples, epochs = configuration["seed"], variants.examples, variants.settings.epochs
 
     def quantise(variant: str, model: nn.Module, epoch: int, left: float) -> None:
-        small = calibration.simulated(model, calibration.inputs(examples, seed=seed_of(seed, 2)))
+        small = calibration.simulated(model, examples.sample(seed=seed_of(seed, 2)))
         variants.record(f"{variant}_int8", model, [accuracy(small, examples)], epoch, kept=left)
 
     def workflow(model: nn.Module, suffix: str = "") -> None:
@@ -138,7 +128,7 @@ def run(configuration: dict, context: Context) -> list[dict]:
     variants.again("dense_twice", dense, {}, kept=100.0)
     workflow(dense)
     if configuration["permute"]:
-        inputs = next(calibration.inputs(examples, count=2))
+        inputs = next(examples.sample(count=2))
         search = partial(anneal, seed=seed_of(seed, 3))
         workflow(permute(dense, inputs, search=search)[0], "_permuted")
     return variants.rows

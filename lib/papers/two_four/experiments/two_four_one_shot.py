@@ -23,7 +23,7 @@ import copy
 import hashlib
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -33,12 +33,13 @@ from torch.nn import functional as F
 from lib import pruners
 from lib.base import BadInput, Count, refuse_unknown
 from lib.companion.sweep.context import Context
+from lib.companion.sweep.settings import each_seed
 from lib.data import text, vision
 from lib.models import resnet, transformer
 from lib.models.transformer import LEFT_DENSE
 from lib.papers.two_four.experiments.variants import masked_copy
+from lib.pruners import calibration
 from lib.pruners.permutation import anneal, permute
-from lib.training import calibration
 from lib.training.examples import Examples
 from lib.training.language import windows
 from lib.training.steps import Schedule, fit
@@ -102,11 +103,7 @@ class Settings:
 
 def configurations(settings: Settings) -> list[dict]:
     """Lay out the grid: a seed of a task each, with everything `run` needs."""
-    found = []
-    for task in settings.tasks:
-        content = {name: value for name, value in asdict(task).items() if value is not None and name != "seeds"}
-        found += [{**content, "seed": seed} for seed in range(task.seeds)]
-    return found
+    return [{name: value for name, value in one.items() if value is not None} for one in each_seed(settings.tasks)]
 
 
 def units(configuration: dict) -> int:
@@ -210,7 +207,7 @@ def _of_images(configuration: dict, context: Context) -> Trained:
         state=context.checkpoint("dense.pt"),
         on_progress=lambda: context.report_progress("dense"),
     )
-    batches = list(calibration.inputs(examples, configuration["calibrated"], BATCH, seed_of(seed, 2)))
+    batches = list(examples.sample(configuration["calibrated"], BATCH, seed_of(seed, 2)))
     search = partial(anneal, proposals=configuration["proposals"], seed=seed_of(seed, 3))
 
     def permuted() -> nn.Module:

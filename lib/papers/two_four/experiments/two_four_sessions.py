@@ -25,7 +25,7 @@ in percent, over the epoch; `epoch` counts all epochs that the network has been 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
 
@@ -35,6 +35,7 @@ from torch import Tensor, nn
 from lib import pruners
 from lib.base import BadInput, Count, Range, refuse_twice, refuse_unknown
 from lib.companion.sweep.context import Context
+from lib.companion.sweep.settings import each_seed
 from lib.data import vision
 from lib.models import plain, resnet
 from lib.papers.two_four.experiments.variants import masked_copy
@@ -91,12 +92,7 @@ class Settings:
 
 def configurations(settings: Settings) -> list[dict]:
     """Lay out the grid: a seed of a task each, with everything `run` needs."""
-    found = []
-    for task in settings.tasks:
-        content = asdict(task) | {"shares": list(task.shares)}
-        del content["seeds"]
-        found += [{**content, "seed": seed} for seed in range(task.seeds)]
-    return found
+    return each_seed(settings.tasks)
 
 
 def units(configuration: dict) -> int:

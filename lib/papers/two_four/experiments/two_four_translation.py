@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -27,13 +27,14 @@ from torch import nn
 from lib import pruners
 from lib.base import Count, refuse_unknown
 from lib.companion.sweep.context import Context
+from lib.companion.sweep.settings import each_seed
 from lib.data import bitext
 from lib.data.subwords import Subwords
 from lib.kernels.int8 import threshold
 from lib.models import translator
 from lib.papers.two_four.experiments.two_phases import block_masks
 from lib.papers.two_four.experiments.variants import masked_copy
-from lib.training import calibration
+from lib.pruners import calibration
 from lib.training.steps import Schedule, fit
 from lib.training.supervised import seed_of
 from lib.training.translation import Pairs, batches, bleu, smoothed, surprise, translate
@@ -82,12 +83,7 @@ class Settings:
 
 def configurations(settings: Settings) -> list[dict]:
     """Lay out the grid: a seed of a task each, with everything `run` needs."""
-    found = []
-    for task in settings.tasks:
-        content = asdict(task)
-        del content["seeds"]
-        found += [{**content, "seed": seed} for seed in range(task.seeds)]
-    return found
+    return each_seed(settings.tasks)
 
 
 def units(configuration: dict) -> int:

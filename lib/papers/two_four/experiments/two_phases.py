@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 
 import torch
@@ -28,7 +28,7 @@ from lib.companion.sweep.context import Context
 from lib.data.text import Passages
 from lib.models.transformer import LEFT_DENSE, Classifier, LanguageModel
 from lib.papers.two_four.experiments.variants import masked_copy
-from lib.training import calibration
+from lib.pruners import calibration
 from lib.training.language import share_right
 from lib.training.steps import Draw, Schedule, fit
 from lib.training.supervised import seed_of
@@ -75,6 +75,30 @@ def block_masks(model: nn.Module) -> dict[str, Tensor]:
     return pruners.n_of_m(pruners.magnitude(model).only(inside), 2, 4)
 
 
+def kept_rows(context: Context, name: str, units: int, compare: Callable[[], list[dict]]) -> list[dict]:
+    """Compare variants in phase 2, or read the rows that a run which was stopped has kept.
+
+    Rows are kept once all of them are there; the states of the sessions they come from, `second_*.pt`, then go.
+
+    Args:
+        name: the comparison's own.
+        units: how many units of work it is.
+        compare: trains the variants and returns their rows.
+    """
+    path = context.checkpoint(f"{name}.json")
+    if path is not None and path.exists():
+        for _ in range(units):
+            context.report_progress("phase 2")
+        return json.loads(path.read_text())
+    rows = compare()
+    if path is not None:
+        with atomic(path) as file:
+            file.write(json.dumps(rows).encode())
+        for state in path.parent.glob("second_*.pt"):
+            state.unlink()
+    return rows
+
+
 class SecondPhase:
     """Hold the passages of one seed, and the comparison for one draw of labels after another."""
 
@@ -87,7 +111,7 @@ class SecondPhase:
     def compare(self, models: Mapping[str, LanguageModel], labels: int | None, draw: int) -> list[dict]:
         """Train and test all variants; a row has variant, labels, draw, step (of phase 2), accuracy, sparsity.
 
-        They are kept once all are there, so that a run that was stopped goes on with the next draw.
+        A run that was stopped goes on with the next draw, see `kept_rows`.
 
         Args:
             models: of phase 1: dense, dense_twice and sparse; they are left as they are.
@@ -96,18 +120,12 @@ class SecondPhase:
         there = len(self.labels["train"])
         if labels is not None and labels > there:
             raise BadInput(f"labels={labels}: the training scenes have {there} passages; null takes them all")
-        path = self.context.checkpoint(f"second_{labels}_{draw}.json")
-        if path is not None and path.exists():
-            for _ in range(units(asdict(self.settings))):
-                self.context.report_progress("phase 2")
-            return json.loads(path.read_text())
-        rows = Draws(self, labels or there, draw).variants(models, quantise=labels is None)
-        if path is not None:
-            with atomic(path) as file:
-                file.write(json.dumps(rows).encode())
-            for state in path.parent.glob("second_*.pt"):
-                state.unlink()
-        return rows
+        return kept_rows(
+            self.context,
+            f"second_{labels}_{draw}",
+            units(asdict(self.settings)),
+            lambda: Draws(self, labels or there, draw).variants(models, quantise=labels is None),
+        )
 
 
 class Draws:

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from lib import export, pruners
+from lib import pruners
 from lib.base import BadInput
 from lib.data import vision
 from lib.kernels import two_four
 from lib.models.lenet import small_lenet
-from lib.training import calibration
+from lib.pruners import calibration, export
 
 MISSING = [name for name in ("onnx", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None]
 needs_onnx = pytest.mark.skipif(bool(MISSING), reason=f"{', '.join(MISSING)} not installed: the extra `export`")

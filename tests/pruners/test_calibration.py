@@ -13,8 +13,8 @@ from lib.data import vision
 from lib.kernels.int8 import quantise, weight_scales
 from lib.kernels.two_four import compress, decompress, has_pattern
 from lib.models.lenet import small_lenet
+from lib.pruners import calibration
 from lib.pruners.layers import as_matrix
-from lib.training import calibration
 from lib.training.examples import Examples
 from lib.training.supervised import Training, accuracy, train
 
@@ -119,7 +119,7 @@ def test_a_layer_that_runs_twice_has_one_threshold_over_both_its_inputs():
 
 def test_observing_counts_every_input_of_every_batch_the_first_layers_too(digits: Examples):
     model = small_lenet().train()
-    batches = list(calibration.inputs(digits, count=100, batch=30))
+    batches = list(digits.sample(count=100, batch=30))
     assert [len(batch) for batch in batches] == [30, 30, 30, 10]
     seen = calibration.observe(model, batches)
     assert [int(histogram.counts.sum()) for histogram in seen.values()] == [6400, 16 * 16 * 100, 12800, 6400]
@@ -138,18 +138,18 @@ def test_observing_is_done_in_evaluation_mode():
 
 
 def test_calibration_inputs_are_training_inputs_drawn_by_the_seed(digits: Examples):
-    first, again, other = (torch.cat([*calibration.inputs(digits, count=64, seed=seed)]) for seed in (0, 0, 1))
+    first, again, other = (torch.cat([*digits.sample(count=64, seed=seed)]) for seed in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
     known = {row.numpy().tobytes() for row in digits.scaled(digits.train_inputs).flatten(1)}
     assert {row.numpy().tobytes() for row in first.flatten(1)} <= known
-    assert sum(len(batch) for batch in calibration.inputs(digits, count=10**6)) == len(digits.train_labels)
+    assert sum(len(batch) for batch in digits.sample(count=10**6)) == len(digits.train_labels)
 
 
 def test_the_model_is_left_as_it_was_and_masks_may_be_attached_or_baked_in(digits: Examples, trained: nn.Module):
     trained.train()
     before = copy.deepcopy(trained.state_dict())
-    batches = [*calibration.inputs(digits, count=128)]
+    batches = [*digits.sample(count=128)]
     simulated = calibration.simulated(trained, batches)
     assert trained.training
     assert not simulated.training
@@ -162,7 +162,7 @@ def test_the_model_is_left_as_it_was_and_masks_may_be_attached_or_baked_in(digit
 
 
 def test_zeros_of_a_mask_stay_and_the_compressed_format_takes_the_codes(digits: Examples, trained: nn.Module):
-    simulated = calibration.simulated(trained, calibration.inputs(digits, count=128))
+    simulated = calibration.simulated(trained, digits.sample(count=128))
     for name, mask in pruners.attached(trained).items():
         codes = simulated.get_submodule(name.removesuffix(".weight")).codes
         assert codes.dtype == torch.int8
@@ -176,23 +176,20 @@ def test_zeros_of_a_mask_stay_and_the_compressed_format_takes_the_codes(digits: 
 def test_accuracy_stays_within_a_point_and_bad_thresholds_lose_it(digits: Examples, trained: nn.Module, method: str):
     whole = accuracy(trained, digits)
     assert whole > 95
-    assert abs(accuracy(calibration.simulated(trained, calibration.inputs(digits), method), digits) - whole) <= 1
-    assert (
-        abs(accuracy(calibration.simulated(trained, calibration.inputs(digits), method), digits, "bfloat16") - whole)
-        <= 1
-    )
-    seen = calibration.observe(trained, calibration.inputs(digits))
+    assert abs(accuracy(calibration.simulated(trained, digits.sample(), method), digits) - whole) <= 1
+    assert abs(accuracy(calibration.simulated(trained, digits.sample(), method), digits, "bfloat16") - whole) <= 1
+    seen = calibration.observe(trained, digits.sample())
     poor = calibration.quantised(trained, {name: histogram.max / 20 for name, histogram in seen.items()})
     assert accuracy(poor, digits) < whole - 20
 
 
 def test_the_report_names_each_layers_ranges_and_what_is_clipped(digits: Examples, trained: nn.Module):
-    seen = calibration.observe(trained, calibration.inputs(digits))
+    seen = calibration.observe(trained, digits.sample())
     table = calibration.report(trained, seen, {name: histogram.max / 2 for name, histogram in seen.items()})
     assert list(table) == ["layer", "weight_amax", "input_amax", "input_max", "clipped"]
     assert list(table.layer) == ["conv1.weight", "conv2.weight", "fc1.weight", "fc2.weight"]
     assert table.weight_amax[0] == float(trained.conv1.weight.detach().abs().max())
-    pixels = torch.cat([*calibration.inputs(digits)]).abs()
+    pixels = torch.cat([*digits.sample()]).abs()
     assert table.input_max[0] == float(pixels.max())
     assert table.clipped[0] == pytest.approx(float((pixels > pixels.max() / 2).double().mean()), abs=1e-3)
 

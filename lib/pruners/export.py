@@ -1,8 +1,8 @@
 """Write a pruned model as other programs run it: ONNX, in floats or in int8, zeros kept, and GPUs' 2:4 tensors.
 
-    from lib import export
+    from lib.pruners import calibration, export
     export.to_onnx(model, "small.onnx", example)                    # masks are baked in
-    amax = calibration.ranges(model, batches)                       # lib.training.calibration
+    amax = calibration.ranges(model, batches)                       # what its int8 codes cover
     export.to_onnx(model, "small_int8.onnx", example, amax)         # quantise/dequantise pairs round each product
     fast = export.to_semi_structured(model)                         # torch's own sparse tensors, on a GPU
 
@@ -28,9 +28,9 @@ from lib import pruners
 from lib.base import BadInput, atomic, to_write
 from lib.kernels import two_four
 from lib.pruners import kinds
+from lib.pruners.calibration import Int8, quantised
 from lib.pruners.inputs import Inputs, arguments, batch_of, duplicate
 from lib.pruners.layers import refuse_no_model
-from lib.training.calibration import Int8, quantised
 
 NEEDS = ("onnx", "onnxscript")
 OPSET = 21
@@ -43,7 +43,7 @@ def to_onnx(
 
     With `amax` each layer that it names reads its input through a pair of QuantizeLinear and DequantizeLinear, one step
     for the tensor, and its weight as int8 codes through a DequantizeLinear, one step an output channel: the codes of
-    `lib.training.calibration`. A removed weight is code 0. ONNX Runtime and TensorRT make int8 products of such pairs.
+    `lib.pruners.calibration`. A removed weight is code 0. ONNX Runtime and TensorRT make int8 products of such pairs.
 
     Args:
         example: what the model is called with, see `pruners.inputs`; at least two examples.
@@ -167,8 +167,8 @@ def to_semi_structured(model: nn.Module, dtype: torch.dtype = torch.float16, dev
     """Return a copy for inference on a GPU in which each 2:4 `nn.Linear` holds torch's own sparse tensor.
 
     Layers that `semi_structured_layers` does not take stay dense, of the same type. This project's own machines have no
-    GPU: `tests/test_export.py` compares the copy with the model wherever there is one, and says that it was skipped
-    where there is none.
+    GPU: `tests/pruners/test_export.py` compares the copy with the model wherever there is one, and says that it was
+    skipped where there is none.
 
     Raises:
         BadInput: no GPU with sparse tensor cores, no layer to convert, or another type than float16 and bfloat16.

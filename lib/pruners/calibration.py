@@ -1,6 +1,6 @@
 """Compute a trained network as int8 hardware does (paper 2, sections 4.4 and 5.1): calibrate, then simulate.
 
-    small = int8.simulated(model, batches)
+    small = calibration.simulated(model, batches)
 
 Every layer that multiplies its input by a weight, adds a bias and does nothing else (`Kind.affine`: Linear,
 convolutions, transposed ones), the first layer included, multiplies int8 codes of its input (one scale for the tensor,
@@ -16,8 +16,7 @@ zeros become code 0, so the pattern is kept and `kernels.two_four.compress` take
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 import pandas as pd
 import torch
@@ -30,9 +29,6 @@ from lib.pruners import kinds
 from lib.pruners.behind import bake
 from lib.pruners.inputs import Inputs, call, duplicate
 from lib.pruners.layers import Prunable, Select, leave_out, words
-
-if TYPE_CHECKING:  # the library reads no images
-    from lib.training.examples import Examples
 
 EXACT = {torch.float32: 2**24, torch.float64: 2**53}  # every integer up to here has its own floating-point number
 
@@ -47,13 +43,6 @@ def ranges(
 ) -> dict[str, float]:
     """Find the largest magnitude of each layer's input that is not clipped, {parameter name: amax}."""
     return {name: threshold(histogram, method) for name, histogram in observe(model, batches, select).items()}
-
-
-def inputs(examples: Examples, count: int = 1024, batch: int = 256, seed: int = 0) -> Iterator[Tensor]:
-    """Draw batches of training inputs to calibrate on, drawn by the seed, not augmented; all when there are fewer."""
-    draw = torch.Generator().manual_seed(seed)
-    chosen = torch.randperm(len(examples.train_labels), generator=draw)[:count].to(examples.train_labels.device)
-    return (scaled for scaled, _ in examples.train_batches(chosen.split(batch), "none", draw))
 
 
 def codable(model: nn.Module, select: Select = None) -> list[Prunable]:

@@ -1,7 +1,6 @@
 """Time rivals fairly on a machine that is not quiet: in turn, many times, and compare medians.
 
-Beside it how much memory a call takes, and the two calls that most are compared by: a training step and a forward pass
-of an ordinary network.
+Beside it how much memory a call takes.
 """
 
 from __future__ import annotations
@@ -14,8 +13,6 @@ from pathlib import Path
 from statistics import median
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
 
 
 def in_turn(
@@ -63,33 +60,6 @@ def peak_bytes(call: Callable[[], object]) -> int:
     before = _status("VmRSS")
     call()
     return _status("VmHWM") - before
-
-
-def dense_step(
-    model: nn.Module,
-    inputs: Tensor,
-    targets: Tensor,
-    loss: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
-) -> Callable[[], None]:
-    """Take one training step of an ordinary network, with torch's fused Adam."""
-    optimizer = torch.optim.Adam(model.parameters(), 1e-3, fused=True)
-
-    def call() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        loss(model(inputs), targets).backward()
-        optimizer.step()
-
-    return call
-
-
-def inference(model: nn.Module, inputs: Tensor) -> Callable[[], Tensor]:
-    """Take one forward pass in evaluation mode."""
-
-    def call() -> Tensor:
-        with torch.no_grad():
-            return model(inputs)
-
-    return call
 
 
 def _status(line: str) -> int:

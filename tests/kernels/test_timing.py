@@ -1,0 +1,36 @@
+"""Rivals take turns, and a timing is a median. Nothing here asserts how fast anything is."""
+
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+
+from lib.kernels import timing
+from lib.kernels.timing import in_turn
+
+
+def test_rivals_take_turns_and_each_is_called_as_often():
+    calls: list[str] = []
+    times = in_turn({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, seconds=0, warmup=2)
+    assert list(times) == ["a", "b"]
+    assert calls == ["a", "b"] * (2 + 5)
+    assert all(milliseconds > 0 for milliseconds in times.values())
+
+
+def test_a_timing_is_the_median_of_what_a_clock_says(monkeypatch: pytest.MonkeyPatch):
+    """Calls of a and b take so many milliseconds; one of each is far slower, and the median does not see it."""
+    now = [0.0]
+    takes = {"a": [9.0, 1, 2, 500, 3, 4], "b": [9.0, 40, 10, 30, 20, 9000]}  # the first calls warm up
+
+    def call(name: str):
+        now[0] += takes[name].pop(0) / 1000
+
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    times = in_turn({name: partial(call, name) for name in takes}, seconds=0, warmup=1)
+    assert times == {"a": pytest.approx(3), "b": pytest.approx(30)}
+
+
+def test_a_turn_may_have_several_calls():
+    calls: list[str] = []
+    in_turn({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, seconds=0, warmup=1, block=3)
+    assert calls == ["a", "b", *["a"] * 3, *["b"] * 3] + (["a"] * 3 + ["b"] * 3) * 4
