@@ -104,6 +104,26 @@ def soft_cross_entropy(student, teacher):
     return round(-sum(q * math.log(p) for p, q in zip(student, teacher, strict=True)), 4)
 
 
+def speaker(values, between, within):
+    precision = 1 / between + len(values) / within
+    return round(sum(value / within for value in values) / precision, 6), round(1 / precision, 6)
+
+
+def attention(channels):
+    energy = [sum(c[i] ** 2 for c in channels) / len(channels) for i in range(len(channels[0]))]
+    return [round(one / math.sqrt(sum(e * e for e in energy)), 6) for one in energy]
+
+
+def kernel_matrix(coefficients):
+    b = len(coefficients[0][0])
+    rows, columns = range(b * len(coefficients)), range(b * len(coefficients[0]))
+    return [[coefficients[r // b][k // b][(r - k) % b] for k in columns] for r in rows]
+
+
+def called(low, high, margin):
+    return "reproduced" if low >= -margin else "differs" if high < -margin else "undecided"
+
+
 def may_wake(awake, open_now):
     pairs = list(zip(awake, open_now, strict=True))
     return (False, False) in pairs and (True, False) not in pairs
@@ -272,14 +292,23 @@ SOLUTIONS = {
     "30.1": 198,
     "30.2": errors,
     "30.3": 0.598,
+    "30.4": speaker,
+    "30.5": 0.333,
     "31.1": 0.6,
     "31.2": soft_cross_entropy,
     "31.3": 950,
+    "31.4": attention,
+    "31.5": 1.0297,
     "32.1": 23.6,
     "32.2": (8 - 4) ** 2,
     "32.3": lambda student, teacher, pretrained: 3 * (student + teacher) + (teacher if pretrained else 0),
+    "32.4": lambda own, rival: round(sum(100 - 100 * a / b for a, b in zip(own, rival, strict=True)) / len(own), 6),
+    "32.5": 70.7,
     "33.1": 100 * 3.45 / 5.98 * (2 * 32 + 2 * 2) / (4 * 32),
     "33.2": lambda errors: 100 * (errors["retrained"] - errors["dense_twice"]) / errors["dense_twice"],
+    "33.3": lambda layers: sum(out * inner * (17 if inner % 16 == 0 else 32) for out, inner in layers) / 8,
+    "33.4": 63.5,
+    "33.5": 53.83,
     "40.1": 7 * 0.8 * 0.2 * -2,
     "40.2": 0.002,
     "40.3": arm_of_a_table,
@@ -329,12 +358,20 @@ SOLUTIONS = {
     "54.1": 2.5,
     "54.2": 57.8,
     "54.3": n_step_returns,
+    "54.4": lambda ratio, advantage, clip: round(
+        min(ratio, 1 + clip) * advantage if advantage > 0 else max(ratio, 1 - clip) * advantage, 9
+    ),
+    "54.5": 10,
     "55.1": 4608,
     "55.2": 0.424,
     "55.3": lambda out, inputs, kernel, block, sparsity: round(out * inputs * kernel**2 / block * (1 - sparsity)),
+    "55.4": kernel_matrix,
+    "55.5": -0.4,
     "61.1": 0.85,
     "61.2": 1,
     "61.3": of_cells,
+    "61.4": called,
+    "61.5": 75,
     "62.1": 17_408,
     "62.2": 56.25,
     "62.3": lambda row, n, m: not any(sum(map(bool, row[i : i + m])) > n for i in range(0, len(row), m)),

@@ -9,13 +9,18 @@ import copy
 from collections.abc import Callable
 
 import nbformat
+import numpy as np
 import pytest
 import torch
 
 from lib import base, pruners
 from lib.kernels import block_circulant
 from lib.models.lenet import small_lenet
-from lib.pruners import gates, permutation
+from lib.models.speaker_resnet import NETWORKS
+from lib.papers.skdfe.experiments.distillation import label_loss
+from lib.pruners import gates, groups, permutation
+from lib.pruners.sizes import sizes
+from lib.training import actor_critic
 from lib.training.gated import train as train_gated
 from lib.training.supervised import accuracy, train
 from tests.companion.test_exercises import EXERCISES, SOLUTIONS
@@ -95,6 +100,42 @@ def projected() -> float:
     return 100 * float(near.square().sum() / weight.square().sum())
 
 
+def bytes_of_a_narrow_network() -> float:
+    """33.5: what the 2:4 pattern leaves of a speaker network of width 8, in percent of its bytes."""
+    network = NETWORKS["resnet18"](width=8)
+    pruners.attach(network, pruners.two_four(network))
+    found = sizes(network, (300, 40), value_bits=32)
+    return 100 * found["bytes_two_four"] / found["bytes_dense"]
+
+
+def returned_where_the_critic_is_right() -> float:
+    """54.5: the return of the first of twenty steps that pay 1 each, with 10 expected everywhere."""
+    settings = actor_critic.Settings(discount=0.9, trace=0.5)
+    return float(actor_critic.returns(torch.ones(20, 1), torch.zeros(20, 1), torch.full((21, 1), 10.0), settings)[0])
+
+
+def step_of_a_shared_weight() -> float:
+    """55.5: how far a weight in a block of 4 moves when each weight has a gradient of 1, at a rate of 0.1."""
+    layer = torch.nn.Linear(4, 4, bias=False)
+    groups.group(layer, {"weight": block_circulant.circulant(4)})
+    optimizer, before = torch.optim.SGD(layer.parameters(), 0.1), layer.weight.detach().clone()
+    layer.weight.sum().backward()
+    optimizer.step()
+    return float((layer.weight.detach() - before)[0, 0])
+
+
+def last_label_loss() -> float:
+    """31.5: where the label loss of a student with free logits ends."""
+    teacher, logits = torch.tensor([[0.5, 0.3, 0.2]]).log(), torch.zeros(1, 3, requires_grad=True)
+    optimizer = torch.optim.SGD([logits], 0.1)
+    for _ in range(2000):
+        optimizer.zero_grad()
+        loss = label_loss(logits, teacher)
+        loss.backward()
+        optimizer.step()
+    return float(loss.detach())
+
+
 def one_of_four() -> float:
     """62.5: a network for digits with one of every four weights, not trained again."""
     names = ("Network", "train", "accuracy", "digits", "seen", "labels")
@@ -123,8 +164,12 @@ RUNS: dict[str, tuple[Callable[[], float], float]] = {  # how to run it, and how
     "22.5": (alike_columns, 0.05),
     "23.5": (fresh_under_the_mask, 1.0),
     "25.5": (places_that_see_a_change, 0),
+    "31.5": (last_label_loss, 1e-3),
+    "33.5": (bytes_of_a_narrow_network, 0.05),
     "42.5": (at_a_third_of_the_price, 0.75),
     "50.5": (projected, 1.0),
+    "54.5": (returned_where_the_critic_is_right, 1e-3),
+    "55.5": (step_of_a_shared_weight, 1e-5),
     "62.5": (one_of_four, 1.0),
 }
 
@@ -143,3 +188,25 @@ def test_random_draws_bear_out_the_law_of_two_equal_networks():
     torch.manual_seed(0)
     apart = (draws.sample((100_000,)) - draws.sample((100_000,))).abs()
     assert EXERCISES["43.5"](100 * float((apart >= 69).double().mean())) is None
+
+
+def test_random_draws_bear_out_what_is_left_of_the_spread_of_speakers():
+    """30.5: squares of posterior means alone, for B = 1, W = 4 and two utterances."""
+    draw = np.random.default_rng(0)
+    y = draw.normal(0, 1, 100_000)
+    spoken = y[:, None] + draw.normal(0, 2, (100_000, 2))
+    known = spoken.sum(1) / 4 / (1 / 1 + 2 / 4)
+    assert EXERCISES["30.5"](float(np.square(known).mean())) is None
+
+
+def test_random_draws_bear_out_that_two_seeds_drawn_again_promise_too_much():
+    """32.5: the error of a mean of two by the bootstrap, in percent of the truth."""
+    pairs = np.random.default_rng(0).normal(size=(10_000, 2))
+    drawn = pairs[:, [[0, 0], [0, 1], [1, 0], [1, 1]]].mean(2)  # all four draws, equally likely
+    assert EXERCISES["32.5"](100 * float(np.sqrt(drawn.var(1).mean()) / np.sqrt(1 / 2))) is None
+
+
+def test_random_draws_bear_out_how_often_three_seeds_surround_the_truth():
+    """61.5."""
+    triples = np.random.default_rng(0).normal(size=(10_000, 3))
+    assert EXERCISES["61.5"](100 * float(((triples.min(1) < 0) & (triples.max(1) > 0)).mean())) is None

@@ -8,7 +8,7 @@ import torch
 
 from lib import pruners
 from lib.companion.exercises.checkers import Checker, checking, function, number
-from lib.companion.statistics import interval
+from lib.companion.statistics import Interval, interval, verdict
 from lib.kernels import storage
 
 
@@ -32,6 +32,10 @@ def _of_cells(verdicts: list[str]) -> str:
     if len(set(verdicts)) == 1:
         return verdicts[0]
     return "partly" if "reproduced" in verdicts else "differs" if "differs" in verdicts else "undecided"
+
+
+def _called(low: float, high: float, margin: float) -> str:
+    return verdict(Interval((low + high) / 2, low, high, 5), {"at_least": -margin})
 
 
 def _holds(row: list[float], n: int, m: int) -> bool:
@@ -169,6 +173,39 @@ EXERCISES: dict[str, Checker] = {
         ],
         second="set(verdicts) has one element, or holds 'reproduced', or holds 'differs'.",
         learned="The worst cell never stands for all: each is shown beside the verdict.",
+    ),
+    "61.4": function(
+        _called,
+        [(-0.5, 0.5, 1.0), (-1.5, 0.5, 1.0), (-3.0, -1.5, 1.0), (-1.0, 2.0, 1.0), (-2.0, -1.0, 1.0)],
+        "Ask for both ends: is the lower one inside the margin, is the upper one outside?",
+        wrong=[
+            (
+                lambda low, high, margin: "reproduced" if (low + high) / 2 >= -margin else "differs",
+                "the middle decides nothing: an interval that reaches over the margin is undecided.",
+            ),
+            (
+                lambda low, high, margin: "reproduced" if low >= -margin else "differs",
+                "an interval whose upper end is still inside the margin is undecided.",
+            ),
+            (
+                lambda low, high, margin: "reproduced" if low > 0 else "differs" if high < 0 else "undecided",
+                "that asks whether it is better; to keep something means to lose no more than the margin.",
+            ),
+        ],
+        second='"reproduced" if low >= -margin else "differs" if high < -margin else "undecided".',
+        learned="No difference found is no proof of none: only a margin, written down before, can be kept.",
+    ),
+    "61.5": number(
+        75,
+        "The truth is missed when all three seeds lie on the same side of it.",
+        tolerance=1.5,
+        wrong={
+            95: "so the interval is called; count how often it holds 0.",
+            50: "that is for two seeds.",
+            87.5: "they may all lie above or all below; both count.",
+        },
+        second="1 - 2 x (1/2)^3.",
+        learned="So below ten seeds this project takes Student's t, which is wider and keeps what it promises.",
     ),
     "62.1": number(
         128 * 64 // 2 * 4 + storage.metadata_bits("two_four", 128, 64, 128 * 32) // 8,

@@ -7,6 +7,7 @@ import math
 import torch
 
 from lib.companion.exercises.checkers import Checker, function, number
+from lib.kernels import block_circulant
 from lib.models.game_player import Sizes
 from lib.training import actor_critic
 
@@ -36,6 +37,21 @@ def _returns_undiscounted(rewards: list[float], ended: list[float], last: float,
 
 def _numbers(out: int, inputs: int, kernel: int, block: int, sparsity: float) -> int:
     return round(out * inputs * kernel**2 / block * (1 - sparsity))
+
+
+def _ppo_term(ratio: float, advantage: float, clip: float) -> float:
+    return round(min(ratio * advantage, min(max(ratio, 1 - clip), 1 + clip) * advantage), 9)
+
+
+def _kernel_matrix(coefficients: list[list[list[float]]]) -> list[list[float]]:
+    blocks = torch.tensor(coefficients, dtype=torch.float64)
+    size = (blocks.shape[0] * blocks.shape[2], blocks.shape[1] * blocks.shape[2])
+    return block_circulant.expand(blocks, block_circulant.circulant(blocks.shape[2]), size).tolist()
+
+
+def _turned(coefficients: list[list[list[float]]]) -> list[list[float]]:
+    """Takes (j - i) for (i - j): a typical mistake, which turns every block over."""
+    return _kernel_matrix([[[c[-k % len(c)] for k in range(len(c))] for c in line] for line in coefficients])
 
 
 BEYOND: dict[str, Checker] = {
@@ -78,6 +94,38 @@ BEYOND: dict[str, Checker] = {
         second="total = last; for reward, end in zip(reversed(rewards), reversed(ended)): total = ...",
         learned="A2C and PPO learn from the same returns; they differ in how far one batch may move the network.",
     ),
+    "54.4": function(
+        _ppo_term,
+        [(1.5, 2.0, 0.1), (1.5, -2.0, 0.1), (0.5, 2.0, 0.2), (0.5, -2.0, 0.2), (1.05, 1.0, 0.1)],
+        "Compute ratio x advantage twice, once with the ratio held within 1 - clip and 1 + clip; take the smaller.",
+        wrong=[
+            (
+                lambda ratio, advantage, clip: round(min(max(ratio, 1 - clip), 1 + clip) * advantage, 9),
+                "that is the clipped product alone; an action that became worse has to be felt in full.",
+            ),
+            (lambda ratio, advantage, clip: round(ratio * advantage, 9), "nothing holds the ratio near 1 here."),
+            (
+                lambda ratio, advantage, clip: round(
+                    max(ratio * advantage, min(max(ratio, 1 - clip), 1 + clip) * advantage), 9
+                ),
+                "you take the larger of the two; the cautious one is the smaller.",
+            ),
+        ],
+        second="min(ratio * advantage, min(max(ratio, 1 - clip), 1 + clip) * advantage).",
+        learned="The smaller of the two is a bound from below: moving further than the clip can only cost, never gain.",
+    ),
+    "54.5": number(
+        10,
+        "Where the critic expects exactly what follows, no step is a surprise. What is left of the return?",
+        tolerance=0.01,
+        wrong={
+            8.784: "those are the twenty rewards alone; what is expected after the last step follows them.",
+            20: "that is the plain sum; every step discounts by 0.9.",
+            0: "those are the advantages, which are zero here; the return is the advantage plus what was expected.",
+        },
+        second="Each surprise is 1 + 0.9 x 10 - 10 = 0, so every return is 10.",
+        learned="With a critic that is right, lambda changes nothing: it only says how far a wrong critic is trusted.",
+    ),
     "55.1": number(
         _numbers(64, 64, 3, 4, 0.5),
         "64 x 64 channels at each of 9 places of the kernel, a quarter of them are numbers, of which half stay.",
@@ -112,5 +160,39 @@ BEYOND: dict[str, Checker] = {
         ],
         second="round(out * inputs * kernel**2 / block * (1 - sparsity))",
         learned="For pruning a convolution is one matrix for each place of its kernel.",
+    ),
+    "55.4": function(
+        _kernel_matrix,
+        [
+            ([[[1.0, 2.0], [3.0, 4.0]]],),
+            ([[[1.0, 2.0, 3.0]]],),
+            ([[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], [[7.0, 8.0, 9.0], [0.0, 1.0, 2.0]]],),
+        ],
+        "Row r lies in block row r // B, column k in block column k // B; inside the block it is (i - j) mod B.",
+        wrong=[
+            (_turned, "the number is (i - j) mod B, row minus column; yours is column minus row."),
+            (
+                lambda coefficients: [[number for block in line for number in block] for line in coefficients],
+                "those are the numbers side by side; each of them stands at B places of its block.",
+            ),
+            (
+                lambda coefficients: [list(column) for column in zip(*_kernel_matrix(coefficients), strict=True)],
+                "rows and columns of the whole matrix have changed places: a block's row is an output channel.",
+            ),
+        ],
+        second="coefficients[r // B][k // B][(r % B - k % B) % B] for each row r and column k.",
+        learned="Nine such matrices are a kernel of 3 x 3, so a convolution needs no method of its own.",
+    ),
+    "55.5": number(
+        -0.4,
+        "Four weights share the number, and each brings its own gradient; the gradients add up.",
+        tolerance=1e-4,
+        wrong={
+            -0.1: "that is the step of a weight that is alone; a shared number hears four of them.",
+            -0.025: "you averaged the gradients; the number's gradient is their sum.",
+            -1.6: "a block has sixteen weights, but only four of them share a number.",
+        },
+        second="The gradient of a number is 4 x 1, and the rate 0.1.",
+        learned="With SGD blocks take longer steps at the same rate; Adam scales every step and does not notice.",
     ),
 }

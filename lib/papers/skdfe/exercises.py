@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
+from scipy import stats
 
 from lib.companion.exercises.checkers import Checker, checking, function, number
 from lib.data.speech.filterbank import RATE, frames
@@ -53,6 +54,29 @@ def _entropy_left_out(student: list[float], teacher: list[float]) -> float:
 def _norm_over_mean(cosine: float, positions: int) -> float:
     squared = 2 - 2 * cosine
     return math.sqrt(squared) / (squared / positions)
+
+
+def _speaker(values: list[float], between: float, within: float) -> tuple[float, float]:
+    """Mean and variance of what is known of a speaker's y, in one dimension."""
+    variance = 1 / (1 / between + len(values) / within)
+    return round(variance * sum(values) / within, 6), round(variance, 6)
+
+
+def _attention(channels: list[list[float]]) -> list[float]:
+    energy = np.square(channels).mean(0)
+    return np.round(energy / np.linalg.norm(energy), 6).tolist()
+
+
+def _saved(own: list[float], rival: list[float]) -> float:
+    return round(float(np.mean(100 * (1 - np.array(own) / np.array(rival)))), 6)
+
+
+def _bytes(
+    layers: list[tuple[int, int]], metadata: int = 2, packed: Callable = lambda _, inner: inner % 16 == 0
+) -> float:
+    """Bytes of layers, (outputs, inner) each; one that `packed` takes keeps half, with bits of place for each."""
+    bits = (out * inner * ((32 + metadata) / 2 if packed(out, inner) else 32) for out, inner in layers)
+    return sum(bits) / 8
 
 
 def _cost_of_pattern(errors: Mapping[str, float]) -> float:
@@ -103,6 +127,39 @@ EXERCISES: dict[str, Checker] = {
         second="(0.01 x 0.4 + 0.99 x 0.002) / 0.01.",
         learned="A fifth of a percent of false alarms costs half as much as 40 % of misses: minDCF is strict.",
     ),
+    "30.4": function(
+        _speaker,
+        [([1.0, 3.0], 1.0, 4.0), ([2.0], 3.0, 1.0), ([0.5, -0.5, 1.5, 0.5], 2.0, 0.5), ([4.0, 4.0, 1.0], 1.0, 1.0)],
+        "Precisions add up: 1/B of the speakers, and 1/W of each utterance.",
+        wrong=[
+            (
+                lambda values, b, w: (round(sum(values) / len(values), 6), round(w / len(values), 6)),
+                "that is the plain mean of the utterances; B says how far a speaker can be from zero at all.",
+            ),
+            (
+                lambda values, b, w: _speaker([sum(values) / len(values)], b, w),
+                "you count the utterances as one: each of them brings a precision of 1/W.",
+            ),
+            (
+                lambda values, b, w: (_speaker(values, b, w)[0], round(1 / b + len(values) / w, 6)),
+                "that is the precision; the variance is one over it.",
+            ),
+        ],
+        second="variance = 1 / (1 / between + len(values) / within); mean = variance * sum(values) / within.",
+        learned="Few utterances pull a speaker towards zero: EM trusts a mean the less the fewer numbers made it.",
+    ),
+    "30.5": number(
+        1 / 3,
+        "The mean of what is known of y is a share of the utterances' mean; which share, by exercise 30.4?",
+        tolerance=0.02,
+        wrong={
+            1.0: "that is B itself, or the squares with the posterior variance added; leave it out.",
+            3.0: "those are the squares of the plain means of two utterances, B + W/2; each has to be shrunk first.",
+            0.667: "that is the posterior variance, which is what is missing.",
+        },
+        second="The posterior mean is a third of the utterances' mean, whose square is 3 on average: 3 / 9.",
+        learned="Without the posterior variance EM would find a third of B here, and less at each further step.",
+    ),
     "31.1": number(
         _importance([0.0, 0.0, math.log(3)])[2],
         "Take e to the power of each weight, then its share of the sum.",
@@ -141,6 +198,41 @@ EXERCISES: dict[str, Checker] = {
         },
         second="0.2 / (0.04 / 190).",
         learned="A factor of nearly a thousand hides in one pair of bars: a weight of 100 fits only one reading.",
+    ),
+    "31.4": function(
+        _attention,
+        [([[1.0, 2.0], [3.0, 0.0]],), ([[1.0, -1.0, 2.0]],), ([[0.5, 0.0], [-0.5, 1.0], [2.0, -3.0]],)],
+        "Square each number, average over the channels at each position, divide by the length of the result.",
+        wrong=[
+            (
+                lambda channels: np.round(np.square(channels).mean(0), 6).tolist(),
+                "it still has to be scaled to length 1, or a network with large maps would lose by its size alone.",
+            ),
+            (
+                lambda channels: np.round(np.square(channels).mean(0) / np.square(channels).mean(0).sum(), 6).tolist(),
+                "you scaled to a sum of 1; the length is the root of the sum of squares.",
+            ),
+            (
+                lambda channels: np.round(
+                    np.square(np.mean(channels, 0)) / np.linalg.norm(np.square(np.mean(channels, 0))), 6
+                ).tolist(),
+                "the mean is of squares, not the square of a mean: channels of opposite sign must not cancel.",
+            ),
+        ],
+        second="energy = [sum(c[i] ** 2 for c in channels) / len(channels) for i in range(len(channels[0]))].",
+        learned="So maps with different numbers of channels can be compared: what is left says only where.",
+    ),
+    "31.5": number(
+        -sum(share * math.log(share) for share in (0.5, 0.3, 0.2)),
+        "At the end the student says what the self-teacher says. What is the cross-entropy of shares with themselves?",
+        tolerance=2e-3,
+        wrong={
+            0.0: "that would be the divergence; the loss keeps the self-teacher's own entropy.",
+            math.log(3): "that is where it starts: three equal shares.",
+            math.log(2): "that would be the loss for a hard label on the first speaker at these shares.",
+        },
+        second="-(0.5 ln 0.5 + 0.3 ln 0.3 + 0.2 ln 0.2).",
+        learned="A label loss that stops far above zero has not failed: it stops at the teacher's own doubt.",
     ),
     "32.1": number(
         measures.worst_percentage([(0.2453, 0.1873, 0.0)]),
@@ -186,6 +278,33 @@ EXERCISES: dict[str, Checker] = {
         second="3 * (student + teacher), and teacher once more if it is pretrained.",
         learned="A teacher costs mostly because it has to be trained, hardly because it teaches.",
     ),
+    "32.4": function(
+        _saved,
+        [([4.0, 6.0], [5.0, 8.0]), ([10.0], [5.0]), ([3.0, 2.0, 9.0], [3.0, 4.0, 6.0])],
+        "For each draw take 100 (1 - own / rival); the answer is their mean.",
+        wrong=[
+            (
+                lambda own, rival: round(100 * (1 - sum(own) / sum(rival)), 6),
+                "you compare the means of all draws; pairs belong together, so each draw is compared by itself.",
+            ),
+            (lambda own, rival: -_saved(rival, own), "percent are of the rival's errors, not of one's own."),
+            (lambda own, rival: -_saved(own, rival), "fewer errors count as positive."),
+        ],
+        second="sum(100 * (1 - a / b) for a, b in zip(own, rival)) / len(own), rounded.",
+        learned="Draw by draw a difficult list of speakers is difficult for both, and drops out of the comparison.",
+    ),
+    "32.5": number(
+        100 / math.sqrt(2),
+        "Both draws are the same seed in half of the cases, and then their mean does not vary at all.",
+        tolerance=2.0,
+        wrong={
+            100: "that would be an honest bootstrap; with two seeds half of the draws take one of them twice.",
+            50: "that is the root of the mean variance against the spread of one seed; the true value is 1/sqrt(2).",
+            141: "turn the quotient round: what the bootstrap gives, in percent of the truth.",
+        },
+        second="The drawn mean has variance (a - b)^2 / 8, 1/4 on average; the truth is 1/2.",
+        learned="Two seeds drawn again promise too much, by a factor of root two; hence the pooled spread.",
+    ),
     "33.1": number(
         100 * 3.45 / 5.98 * storage.bits("two_four", 1, 4, 2, 32) / storage.bits("dense", 1, 4, 4, 32),
         "Of four weights two are left, 32 bits each, with 2 bits of place for each; then times the share of weights.",
@@ -221,6 +340,45 @@ EXERCISES: dict[str, Checker] = {
         ],
         second='100 * (errors["retrained"] / errors["dense_twice"] - 1).',
         learned="Against one training of the dense network the pattern would be praised for the second training.",
+    ),
+    "33.3": function(
+        _bytes,
+        [([(4, 9), (8, 16)],), ([(64, 288), (10, 64)],), ([(16, 24)],), ([(9, 32), (32, 9)],)],
+        "A layer whose inner dimension is a multiple of 16 keeps half of its values, each with two bits of place.",
+        wrong=[
+            (lambda layers: _bytes(layers, packed=lambda *_: True), "a layer that does not fit stays dense."),
+            (lambda layers: _bytes(layers, metadata=0), "each kept value has two bits of place."),
+            (
+                lambda layers: _bytes(layers, packed=lambda out, _: out % 16 == 0),
+                "it is the inner dimension that has to fit, the length of the sums, not the number of outputs.",
+            ),
+        ],
+        second="out * inner * (17 if inner % 16 == 0 else 32) bits each; divide by 8.",
+        learned="The small layers that do not fit hold so little that the whole stays within a percent of 17/32.",
+    ),
+    "33.4": number(
+        float(5 * stats.t.ppf(0.975, 1)),
+        "The standard deviation of two numbers is their distance over root two; the mean's error is half the distance.",
+        tolerance=0.6,
+        wrong={
+            9.8: "1.96 is for many seeds; for two the factor is 12.7.",
+            89.8: "that is for a single seed; the mean of two has a smaller error, by root two.",
+            5.0: "that is the standard error of the mean; Student's t multiplies it.",
+        },
+        second="12.706 x 5.",
+        learned="Two seeds by themselves say hardly anything, so notebook 32 pools the spread of all systems.",
+    ),
+    "33.5": number(
+        53.83,
+        "Take the loop that made the table of fits, with width 8 and values of 32 bits.",
+        tolerance=0.2,
+        wrong={
+            54.9: "that is the width of 4.",
+            53.125: "that would be so if every layer fitted; some do not.",
+            56.9: "that is with values of 16 bits.",
+        },
+        second="NETWORKS['resnet18'](width=8), then pruners.attach and sizes(network, (300, 40), value_bits=32).",
+        learned="Width is what decides whether a layer fits, and only the narrowest networks feel it.",
     ),
 }
 
