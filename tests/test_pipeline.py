@@ -19,6 +19,7 @@ FILES = {"quick": Path("dvc.yaml"), "real": Path("results/real/dvc.yaml")}
 SWEEPS = ("sweep", "sweep_on_two_papers", "sweep_on_data")
 
 
+@functools.cache
 def stages(scale: str) -> dict[str, dict]:
     """The stages of a scale with every template filled in, by the names DVC gives them."""
     found = {}
@@ -37,6 +38,7 @@ def stages(scale: str) -> dict[str, dict]:
     return found
 
 
+@functools.cache
 def sweeps(scale: str) -> dict[str, dict]:
     """The sweeps of a scale, by experiment."""
     named = (name.partition("@") for name in stages(scale))

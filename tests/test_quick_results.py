@@ -30,7 +30,7 @@ CHEAP = {  # of a seed other than 0, where there is one: a seed that is not pass
     "offline_rl_layers": {"env": "halfcheetah", "variant": "normalised", "seed": 1},
     "offline_rl_rounds": {"seed": 0},
     "offline_rl_scaling": {"algorithm": "plain_bc", "scaled": False, "seed": 0},
-    "skdfe": {"network": "resnet34", "seed": 1},
+    "skdfe": {"network": "resnet34", "seed": 0},
     "skdfe_two_four": {"seed": 0},
     "two_four_detection": {"seed": 0},
     "two_four_gan": {"seed": 1},

@@ -234,6 +234,12 @@ def shared_policy(env: str):
     return act
 
 
+def test_a_recording_is_made_once():
+    once = offline_rl.load("recorded", "hopper", transitions=30)
+    assert offline_rl.load("recorded", "Hopper-v4", transitions=30) is once
+    assert offline_rl.load("recorded", "hopper", transitions=31) is not once
+
+
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the public policies are not beside the repository")
 @pytest.mark.parametrize(("env", "score"), [("HalfCheetah", 94), ("Hopper", 108), ("Walker2d", 110)])
 def test_public_experts_earn_in_a_recording_what_is_known_of_them(env: str, score: float):

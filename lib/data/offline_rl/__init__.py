@@ -7,6 +7,8 @@ minari      the same idea for Gymnasium's newer environments, where the package 
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from lib.base import BadInput
 from lib.data import policies
 from lib.data.offline_rl.bundle import Bundle
@@ -17,6 +19,9 @@ from lib.data.offline_rl.recorded import recorded
 __all__ = ["SOURCES", "Bundle", "check", "d4rl", "environment", "load", "minari", "normalised", "prepare", "recorded"]
 
 SOURCES = ("recorded", "d4rl", "minari")
+KEPT = 4  # recordings in memory: configurations of a sweep ask for the same ones, and one takes seconds to make
+
+_recorded = lru_cache(maxsize=KEPT)(recorded)
 
 
 def check(source: str, quality: str, transitions: int | None) -> None:
@@ -32,6 +37,8 @@ def check(source: str, quality: str, transitions: int | None) -> None:
 def load(source: str, env: str, quality: str = "expert", transitions: int | None = None, seed: int = 0) -> Bundle:
     """Load the offline data of one environment.
 
+    A recording is kept, so two calls may return the same bundle: change nothing in it.
+
     Args:
         source: one of SOURCES.
         env: hopper, halfcheetah or walker2d, or another of their names.
@@ -42,6 +49,6 @@ def load(source: str, env: str, quality: str = "expert", transitions: int | None
     name = environment(env).name
     check(source, quality, transitions)
     if source == "recorded":
-        return recorded(name, quality, 100_000 if transitions is None else transitions, seed)
+        return _recorded(name, quality, 100_000 if transitions is None else transitions, seed)
     bundle = d4rl(f"{name}-{quality}-v2") if source == "d4rl" else minari(f"mujoco/{name}/{quality}-v0")
     return bundle if transitions is None else bundle.take(transitions)

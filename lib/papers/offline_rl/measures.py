@@ -165,7 +165,8 @@ def share_kept(
     """Compute the share of all experiments in which pruned agents keep so much of their return on average.
 
     An experiment is an algorithm with a pruner on an environment; what its seeds keep (`kept_return`) is averaged. The
-    95 % interval draws seeds again, with replacement, in each experiment by itself.
+    95 % interval draws seeds again, with replacement, in each experiment by itself; one of a single seed, which says
+    nothing of its spread, may turn out either way.
 
     Returns:
         {"data/n experiments": share}.
@@ -177,7 +178,10 @@ def share_kept(
     draw, shares = np.random.default_rng(0), {}
     for data, experiments in by_data.items():
         again = [ratios[draw.integers(len(ratios), size=(DRAWS, len(ratios)))].mean(1) for ratios in experiments]
-        low, high = np.percentile(np.mean(np.array(again) >= at_least, axis=0), [2.5, 97.5])
+        keeps = np.array(again) >= at_least
+        single = np.array([len(ratios) == 1 for ratios in experiments])[:, None]
+        low = np.percentile(np.mean(keeps & ~single, axis=0), 2.5)
+        high = np.percentile(np.mean(keeps | single, axis=0), 97.5)
         value = np.mean([ratios.mean() >= at_least for ratios in experiments])
         seeds = min(len(ratios) for ratios in experiments)
         shares[f"{data}/{len(experiments)} experiments"] = Interval(float(value), float(low), float(high), seeds)

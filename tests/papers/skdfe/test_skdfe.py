@@ -198,7 +198,8 @@ def test_every_scale_has_the_papers_comparisons(scale):
     assert found["resnet18", "self"] == set(skdfe.BY_SELF)
     assert "none" in found["resnet34", "self"]
     assert found["resnet18", "resnet34"] == set(skdfe.BY_TEACHER)
-    assert all(task.seeds >= 2 and task.alpha in (1, 2, 3) and task.beta in (100, 200) for task in built.tasks)
+    least = 1 if scale == "quick" else 2  # one seed shows that it runs; larger scales decide
+    assert all(task.seeds >= least and task.alpha in (1, 2, 3) and task.beta in (100, 200) for task in built.tasks)
     if scale == "paper":
         assert {(task.data, task.width, task.teacher_width) for task in built.tasks} == {("voxceleb", 32, 256)}
         assert {task.training.frames for task in built.tasks} == {300}
