@@ -3,7 +3,7 @@
 A bitmap spends one bit on every place. Where most places are empty it is cheaper to write down the gaps between kept
 values. Gaps of a random mask are geometrically distributed, for which Rice's code is close to the best one: a gap g
 becomes g >> k ones and a zero (unary), and the k low bits of g as they are. Both parts are kept in streams of their
-own, so that coding and decoding need no loop.
+own, so that coding and decoding need no loop over values.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ def encode_mask(mask: np.ndarray) -> tuple[int, bytes, bytes]:
     return k, np.packbits(unary).tobytes(), np.packbits(low.astype(np.uint8)).tobytes()
 
 
-def decode_mask(places: int, nonzeros: int, k: int, unary: bytes, low: bytes) -> np.ndarray:
-    """Decode what `encode_mask` made of a flat mask."""
-    zeros = np.flatnonzero(np.unpackbits(np.frombuffer(unary, np.uint8)) == 0)[:nonzeros]
-    quotients = np.diff(zeros, prepend=-1) - 1
-    bits = np.unpackbits(np.frombuffer(low, np.uint8))[: nonzeros * k].reshape(nonzeros, k)
-    gaps = (quotients << k) + (bits.astype(np.int64) << np.arange(k)).sum(1)
-    mask = np.zeros(places, dtype=bool)
-    mask[np.cumsum(gaps + 1) - 1] = True
-    return mask
+def decode_mask(nonzeros: int, k: int, unary: bytes, low: bytes) -> np.ndarray:
+    """Decode what `encode_mask` made of a flat mask: the places of its nonzeros, int64 in their order."""
+    ends = np.flatnonzero(np.unpackbits(~np.frombuffer(unary, np.uint8)).view(bool))[:nonzeros]
+    order = np.arange(nonzeros)
+    places = (ends - order << k) + order  # before an end stand as many ones as all quotients so far make together
+    if k:
+        bits = np.unpackbits(np.frombuffer(low, np.uint8))[: nonzeros * k].reshape(nonzeros, k)
+        places += np.cumsum(sum(bits[:, bit].astype(np.int64) << bit for bit in range(k)))
+    return places
 
 
 def pack(tensor: Tensor) -> tuple[dict, bytes]:
@@ -81,10 +81,8 @@ def unpack(about: Mapping, content: bytes) -> Tensor:
         return _tensor(content, dtype).reshape(shape)
     ends = np.cumsum([about["unary"], about["low"]])
     unary, low, values = content[: ends[0]], content[ends[0] : ends[1]], content[ends[1] :]
-    mask = decode_mask(math.prod(shape), about["kept"], about["k"], unary, low)
-    flat = torch.zeros(math.prod(shape), dtype=dtype)
-    flat[torch.from_numpy(mask)] = _tensor(values, dtype)
-    return flat.reshape(shape)
+    places = torch.from_numpy(decode_mask(about["kept"], about["k"], unary, low))
+    return torch.zeros(math.prod(shape), dtype=dtype).index_copy_(0, places, _tensor(values, dtype)).reshape(shape)
 
 
 def nonzero_bits(tensor: Tensor) -> Tensor:

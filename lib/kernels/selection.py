@@ -1,7 +1,8 @@
-"""Select the lowest values, ties in order, without sorting them: one value is selected and the others compared.
+"""Select the lowest values of many, or the highest of each few, ties in order, without sorting them.
 
 Sorting n numbers stably takes their places along, 8 bytes each and more for the sort itself. Here a copy of the numbers
 is reordered in place until the k-th lowest stands in its place; what is below it goes, and of what equals it the first.
+Of few numbers it is quicker to compare each with each.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+FEW = 32  # counting takes less time than sorting up to so many (measured)
 
 
 @torch.no_grad()
@@ -45,6 +48,28 @@ def all_but_lowest(parts: Sequence[Tensor], removed: Sequence[int]) -> list[Tens
     if len(kept) == 1:
         return [mask.unsqueeze(0) for mask in kept[0]]
     return [torch.stack(masks) for masks in zip(*kept, strict=True)]
+
+
+@torch.no_grad()
+def highest_of_each(groups: Tensor, count: int) -> Tensor:
+    """True for so many of the highest values of each row; among equal values those that come first are True.
+
+    A value's rank is how many others come before it: each pair of columns is compared once, over all rows at a time.
+
+    Args:
+        groups: [rows, columns], without NaN.
+    """
+    rows, width = groups.shape
+    if width > FEW:
+        first = groups.argsort(dim=1, descending=True, stable=True)[:, :count]
+        return torch.zeros_like(groups, dtype=torch.bool).scatter_(1, first, True)
+    columns = groups.t().contiguous()
+    rank = torch.arange(width, dtype=torch.uint8, device=groups.device)[:, None].repeat(1, rows)  # if all were equal
+    for apart in range(1, width):
+        later_first = (columns[apart:] > columns[:-apart]).view(torch.uint8)
+        rank[:-apart] += later_first
+        rank[apart:] -= later_first
+    return (rank < count).t()
 
 
 def _value_at(row: Tensor, place: int) -> Tensor:

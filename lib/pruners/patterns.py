@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from lib.base import BadInput
-from lib.kernels.selection import all_but_lowest
+from lib.kernels.selection import all_but_lowest, highest_of_each
 from lib.pruners.layers import Prunable, Scores, Select, chosen, eligible, layout
 from lib.pruners.scores import magnitude
 
@@ -106,9 +106,7 @@ def n_of_m(
         rows, inner = matrix.shape
         if inner % m:
             raise BadInput(f"{name}: inner dimension {inner} is not a multiple of {m}, so {n}:{m} does not fit it")
-        groups = matrix.reshape(rows, inner // m, m)
-        first = groups.argsort(dim=-1, descending=True, stable=True)[..., :n]
-        kept = torch.zeros_like(groups, dtype=torch.bool).scatter_(-1, first, True)
+        kept = highest_of_each(matrix.reshape(-1, m), n)
         masks[name] = layout(scores, name).tensor(kept.reshape(rows, inner), score.shape).contiguous() & (
             score > -torch.inf
         )

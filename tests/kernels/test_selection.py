@@ -1,9 +1,9 @@
-"""The lowest values of each row, without sorting: the same as a stable sort, whatever the ties, types and parts."""
+"""The lowest values of many and the highest of few: the same as a stable sort, whatever the ties, types and parts."""
 
 import pytest
 import torch
 
-from lib.kernels.selection import all_but_lowest
+from lib.kernels.selection import FEW, all_but_lowest, highest_of_each
 
 KINDS = {
     "many": lambda shape, draw: torch.randn(shape, generator=draw),
@@ -47,3 +47,19 @@ def test_parts_of_different_types_are_compared_without_rounding():
 
 def test_nothing_to_choose_from():
     assert all_but_lowest([torch.ones(2, 0)], [0, 0])[0].shape == (2, 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("width", [2, 4, 7, FEW, FEW + 1])
+def test_the_highest_of_each_group_are_those_that_pythons_stable_sort_puts_first(kind, dtype, width):
+    groups = KINDS[kind]((20, width), torch.Generator().manual_seed(1)).to(dtype)
+    for count in {1, width // 2, width - 1}:
+        found = highest_of_each(groups, count)
+        for group, kept in zip(groups.tolist(), found.tolist(), strict=True):
+            first = sorted(range(width), key=lambda place: -group[place])[:count]
+            assert [place for place in range(width) if kept[place]] == sorted(first)
+
+
+def test_no_group_at_all_has_no_highest():
+    assert highest_of_each(torch.ones(0, 4), 2).shape == (0, 4)

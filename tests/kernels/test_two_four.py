@@ -1,5 +1,7 @@
 """The compressed format: exact for every type, the paper's first row, and the same bits as torch's own converter."""
 
+from itertools import product
+
 import pytest
 import torch
 from torch.sparse import _semi_structured_conversions as oracle
@@ -16,6 +18,14 @@ def matrix(rows: int, columns: int, dtype: torch.dtype, seed: int = 0, empty: fl
     dense = torch.randint(1, 100, (rows, columns), generator=draw) * (-1) ** torch.randint(2, (1,), generator=draw)
     kept = pruners.n_of_m({"w": torch.rand(rows, columns, generator=draw)}, 2, 4)["w"]
     return (dense * kept * (torch.rand(rows, columns, generator=draw) >= empty)).to(dtype)
+
+
+def by_torch(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Values and metadata; torch's converter reorders the metadata for CUTLASS, its offsets undo that."""
+    values, reordered = oracle.sparse_semi_structured_from_dense_cutlass(weight)
+    shape = (len(weight), reordered.shape[1])
+    offsets = oracle._calculate_meta_reordering_scatter_offsets(*shape, reordered.dtype, "cpu")
+    return values, reordered.reshape(-1).gather(0, offsets).reshape(shape).view(torch.uint8)
 
 
 def test_the_papers_first_row_has_the_places_it_prints():
@@ -41,14 +51,41 @@ def test_nothing_is_lost(dtype: torch.dtype, empty: float):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int8], ids=str)
 @pytest.mark.parametrize("empty", [0.0, 0.3])
 def test_values_and_bits_are_those_of_torchs_converter(dtype: torch.dtype, empty: float):
-    """Torch's converter reorders the metadata for CUTLASS; its offsets undo that."""
     weight = matrix(64, 128, dtype, empty=empty)
-    theirs, reordered = oracle.sparse_semi_structured_from_dense_cutlass(weight)
-    offsets = oracle._calculate_meta_reordering_scatter_offsets(64, reordered.shape[1], reordered.dtype, "cpu")
-    bits = reordered.reshape(-1).gather(0, offsets).reshape(reordered.shape).view(torch.uint8)
+    theirs, bits = by_torch(weight)
     values, metadata = compress(weight)
     assert torch.equal(values, theirs)
     assert torch.equal(metadata, bits)
+
+
+def test_all_121_pairs_of_groups_are_stored_as_torchs_converter_stores_them_and_the_other_135_refused():
+    """Every case of eight neighbours, one a row; the converter wants rows and columns in multiples of 32."""
+    eights = torch.tensor(list(product([0, 1], repeat=8))) * torch.arange(1, 9)
+    fits = ((eights[:, :4] != 0).sum(1) <= 2) & ((eights[:, 4:] != 0).sum(1) <= 2)
+    assert int(fits.sum()) == 121
+    for eight in eights[~fits]:
+        with pytest.raises(BadInput, match="not 2:4: row 0, group"):
+            compress(eight[None].float())
+    weight = torch.zeros(128, 32, dtype=torch.float16)
+    weight[:121] = eights[fits].repeat(1, 4)
+    theirs, bits = by_torch(weight)
+    values, metadata = compress(weight)
+    assert torch.equal(values, theirs)
+    assert torch.equal(metadata, bits)
+
+
+def test_negative_zeros_are_zeros_and_what_is_no_number_is_a_value():
+    values, metadata = compress(torch.tensor([[-0.0, float("nan"), 3.0, -0.0, 0.0, -0.0, 0.0, 2.0]]))
+    assert values[0, 0].isnan()
+    assert values[0, 1:].tolist() == [3.0, 0.0, 2.0]
+    assert metadata.tolist() == [[0b11_10_10_01]]
+
+
+def test_a_transposed_matrix_is_read_by_its_rows():
+    weight = matrix(16, 24, torch.float32)
+    turned = weight.t().contiguous().t()
+    assert not turned.is_contiguous()
+    assert all(torch.equal(a, b) for a, b in zip(compress(turned), compress(weight), strict=True))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
