@@ -33,7 +33,9 @@ def arm(model: nn.Module, loss: Loss, draw: torch.Generator) -> Tensor:
     """
     gates, uniforms = _uniforms(model, draw)
     dropout = [(generator, generator.get_state()) for generator in generators(gates[0].phi.device)]
-    first = _pass(model, loss, gates, [g.draw(u) for g, u in zip(gates, uniforms, strict=True)])
+    with torch.no_grad():
+        drawn = [g.draw(u) for g, u in zip(gates, uniforms, strict=True)]
+    first = _pass(model, loss, gates, drawn)
     first.backward()
     with torch.no_grad():
         # at large k the chain factor would multiply the difference between two dropout masks

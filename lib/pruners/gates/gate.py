@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from lib.base import BadInput
 
@@ -174,8 +173,23 @@ class Gated(nn.Module):
             own = {"weight": z.view(-1, 1, 1, 1) * self.layer.weight}
             if self.layer.bias is not None:
                 own["bias"] = z * self.layer.bias
-            return functional_call(self.layer, own, inputs)
+            return _called_with(self.layer, own, inputs)
         return self.layer(inputs) * z[:, None, None]
+
+
+def _called_with(layer: nn.Module, own: dict[str, Tensor], inputs: Tensor) -> Tensor:
+    """Call a layer, its hooks too, with other tensors in place of its parameters.
+
+    `torch.func.functional_call` does so for whole networks and takes a third of a small convolution's time for it.
+    """
+    parameters = layer._parameters
+    if own.keys() - parameters.keys():
+        raise BadInput("a gated layer has a mask or another parametrization: bake it in first, pruners.detach(model)")
+    layer._parameters = parameters | own
+    try:
+        return layer(inputs)
+    finally:
+        layer._parameters = parameters
 
 
 def gates_of(model: nn.Module) -> list[Gates]:
