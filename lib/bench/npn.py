@@ -1,10 +1,12 @@
 """Time what gates cost in training, and what cutting closed ones brings in inference (paper 4).
 
 A training step with ARM has two forward passes instead of one, so three units of work (forward 1, backward 2) become
-four at least. To that come some eighty small operations on the gates, whatever the batch: to draw each layer's twice,
-for its estimate, for its penalty. They are felt beside LeNet-5's step on 16 images. Images and weights are kept as
-training keeps them (`channels_last`). Inference is measured on the architectures that the paper ends with, with the gates cut out; beside it
-stands what their FLOPs promise: the dense network's time, scaled.
+four at least. To that come small operations on the gates of each layer, as many whatever the batch: two draws, the
+estimate, the penalty. Beside LeNet-5's step on 16 images they are felt. Weights and images are kept as training keeps
+them (`channels_last`).
+
+Inference is measured on the architectures that the paper ends with, with the gates cut out; beside it stands what their
+FLOPs promise: the dense network's time, scaled.
 """
 
 from __future__ import annotations

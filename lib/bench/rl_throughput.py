@@ -1,8 +1,12 @@
-"""Count updates a second of BCQ and TD3: stacks of runs against one run of straightforward code.
+"""Count updates a second of BC, BCQ and TD3: stacks of runs against one run of straightforward code.
 
 Both compute the same (a test compares their losses); what differs is how. `plain` is one network of ordinary layers, as
 the authors' public code has it: autograd through everything and torch's default Adam. HalfCheetah's sizes, random data,
 batches drawn within the timed update, no environment.
+
+A stack of one is slower than plain code on a processor. Its batched product leaves a weight's gradient transposed, and
+so it is copied once more before Adam reads it. The product of transposed factors would leave it as it should lie, but
+it rounds otherwise under MKL_CBWR=COMPATIBLE, with which the quick results are the same on every processor (tried).
 """
 
 from __future__ import annotations
@@ -17,7 +21,8 @@ from torch.nn import functional as F
 from lib.kernels.timing import in_turn
 from lib.models.mlp import plain
 from lib.training import td3
-from lib.training.agents import Draws, Transitions, draw_batch
+from lib.training.agents import Agent, Draws, Transitions, draw_batch
+from lib.training.bc import BC, BCSettings
 from lib.training.bcq import BCQ, BCQSettings
 from lib.training.graphs import Graphed
 
@@ -30,7 +35,8 @@ def run(device: str) -> list[dict]:
     """Return one row an algorithm, implementation and stack."""
     data = transitions(device)
     rows = []
-    for algorithm, (stacked, single) in {"bcq": (stacked_bcq, plain_bcq), "td3": (stacked_td3, plain_td3)}.items():
+    ways = {"bc": (stacked_bc, plain_bc), "bcq": (stacked_bcq, plain_bcq), "td3": (stacked_td3, plain_td3)}
+    for algorithm, (stacked, single) in ways.items():
         rivals = {("plain", 1): single(data)}
         rivals |= {("stacked", stack): stacked(data, stack) for stack in STACKS}
         times = in_turn(rivals, warmup=6)  # a recording as a CUDA graph is made at the fourth call
@@ -56,13 +62,28 @@ def transitions(device: str, count: int = TRANSITIONS) -> Transitions:
     return Transitions(**{name: column.to(device) for name, column in columns.items()})
 
 
+def stacked_bc(data: Transitions, stack: int) -> Callable[[], object]:
+    """Return an update of a stack of agents, each with its own seed."""
+    return stacked_update(BC(OBSERVATIONS, [1.0] * ACTIONS, range(stack), BCSettings(), data.rewards.device), data)
+
+
 def stacked_bcq(data: Transitions, stack: int) -> Callable[[], object]:
-    """Make a function that updates of a stack of agents, each with its own seed."""
+    """Return an update of a stack of agents, each with its own seed."""
+    return stacked_update(BCQ(OBSERVATIONS, [1.0] * ACTIONS, range(stack), BCQSettings(), data.rewards.device), data)
+
+
+def stacked_update(agent: Agent, data: Transitions) -> Callable[[], object]:
+    """Return an update of a stack, its batches and noise drawn as training draws them."""
     device = data.rewards.device
-    agent = BCQ(OBSERVATIONS, [1.0] * ACTIONS, range(stack), BCQSettings(), device)
     draws, steps = Draws(agent.seeds, device), iter(range(10**9))
     update = Graphed(agent.update) if device.type == "cuda" else agent.update
     return lambda: update(*draw_batch(agent, data, draws, agent.settings.batch, next(steps)))
+
+
+def plain_bc(data: Transitions) -> Callable[[], object]:
+    """Return an update of one agent in ordinary code."""
+    agent = BareBC(BC(OBSERVATIONS, [1.0] * ACTIONS, [0], BCSettings(), data.rewards.device))
+    return lambda: agent.update(sample(data, 100), torch.randn(100, 2 * ACTIONS, device=data.rewards.device))
 
 
 def plain_bcq(data: Transitions) -> Callable[[], object]:
@@ -105,6 +126,34 @@ def sample(data: Transitions, size: int) -> list[Tensor]:
     return [column[places] for column in data]
 
 
+def vae_loss(encoder: nn.Module, decoder: nn.Module, observations: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
+    """Compute a VAE's loss as BCQ's public code does."""
+    mean, log_std = encoder(torch.cat([observations, actions], 1)).chunk(2, 1)
+    log_std = log_std.clamp(-4, 15)
+    std = log_std.exp()
+    seen = decoder(torch.cat([observations, mean + std * noise], 1))
+    divergence = -0.5 * (1 + 2 * log_std - mean.pow(2) - std.pow(2)).mean()
+    return F.mse_loss(seen, actions) + 0.5 * divergence
+
+
+class BareBC:
+    """Clone behaviour in one run, starting from the first run of a stack. (`training.bc.PlainBC` is another agent.)"""
+
+    def __init__(self, agent: BC):
+        self.encoder, self.decoder = (plain(agent.networks[name]) for name in ("encoder", "decoder"))
+        parameters = [*self.encoder.parameters(), *self.decoder.parameters()]
+        self.optimizer = torch.optim.Adam(parameters, agent.settings.learning_rate)
+
+    def update(self, batch: list[Tensor], noise: Tensor) -> Tensor:
+        """Take one step and return the loss before it."""
+        observations, actions = batch[:2]
+        loss = vae_loss(self.encoder, self.decoder, observations, actions, noise)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+
 class PlainBCQ:
     """Train BCQ in one run, starting from the first run of a stack."""
 
@@ -120,14 +169,9 @@ class PlainBCQ:
     def update(self, batch: list[Tensor], noise: list[Tensor]) -> dict[str, Tensor]:
         """Take one step of all three losses and return the losses before it."""
         observations, actions, rewards, following, terminals = batch
-        mean, log_std = self.encoder(torch.cat([observations, actions], 1)).chunk(2, 1)
-        log_std = log_std.clamp(-4, 15)
-        std = log_std.exp()
-        seen = self.decoder(torch.cat([observations, mean + std * noise[0]], 1))
-        divergence = -0.5 * (1 + 2 * log_std - mean.pow(2) - std.pow(2)).mean()
-        vae_loss = F.mse_loss(seen, actions) + 0.5 * divergence
+        loss = vae_loss(self.encoder, self.decoder, observations, actions, noise[0])
         self.vae_optimizer.zero_grad()
-        vae_loss.backward()
+        loss.backward()
         self.vae_optimizer.step()
 
         with torch.no_grad():
@@ -149,7 +193,7 @@ class PlainBCQ:
         self.actor_optimizer.step()
         follow(self.critics_target, self.critics)
         follow(self.actor_target, self.actor)
-        return {"vae": vae_loss.detach(), "critic": critic_loss.detach(), "actor": actor_loss.detach()}
+        return {"vae": loss.detach(), "critic": critic_loss.detach(), "actor": actor_loss.detach()}
 
     def sampled(self, observations: Tensor, noise: Tensor) -> Tensor:
         """Return actions that the decoder proposes."""

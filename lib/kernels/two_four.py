@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from itertools import combinations
 from typing import NamedTuple
 
 import numba
@@ -29,8 +28,6 @@ SPARSE_CORES = {  # torch's two ways to the sparse tensor cores of a GPU
 }
 CORES_TAKE = (torch.float16, torch.bfloat16, torch.int8)
 BACKENDS = ("dense", "select", *SPARSE_CORES)
-STORED = {(): (2, 3), (0,): (0, 2), (1,): (1, 2), (2,): (2, 3), (3,): (2, 3)}  # which places, where these are not zero
-STORED |= {pair: pair for pair in combinations(range(4), 2)}
 IMPOSSIBLE = 0  # no metadata: it would name the first place twice
 FEW_ROWS, LARGE = 3, 2**22  # on one core, skipping zeros pays up to so many rows and from so many weights on (measured)
 
@@ -53,15 +50,41 @@ def compress(weight: Tensor) -> tuple[Tensor, Tensor]:
         names = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
         found = f"{tuple(weight.shape)} of {weight.dtype}"
         raise BadInput(f"compress needs a matrix of {names} with columns in multiples of 8, this is {found}")
-    tables = _tables(weight.device)
-    eights = _eights(weight)
-    metadata = tables.metadata[eights]
+    cases, eights = tables(weight.device), _eights(weight)
+    metadata = cases.metadata[eights]
     if bool((metadata == IMPOSSIBLE).any()):
         row, group = (_nonzeros(weight) > 2).nonzero()[0].tolist()
         values = weight[row, 4 * group : 4 * group + 4].tolist()
         raise BadInput(f"not 2:4: row {row}, group {group} holds {values}; prune with n_of_m(scores, 2, 4) first")
-    values = weight.reshape(-1, 8).gather(1, tables.places[eights.flatten()])
+    values = weight.reshape(-1, 8).gather(1, cases.places[eights.flatten()])
     return values.reshape(len(weight), -1), metadata
+
+
+class Tables(NamedTuple):
+    """Say what becomes of eight neighbours in each of the 256 cases of which of them are not zero, the first the lowest
+    bit.
+
+    Attributes:
+        metadata: the byte, or IMPOSSIBLE where a group has more than two nonzeros, uint8 [256].
+        places: of the four values that are stored among the eight, int64 [256, 4].
+    """
+
+    metadata: Tensor
+    places: Tensor
+
+
+@cache
+def tables(device: torch.device) -> Tables:
+    """Write the tables of `compress` down, by its rule: where a group has fewer than two nonzeros, the places 2 and 3
+    fill it up, in this order.
+    """
+    metadata, places = [], []
+    for case in range(256):
+        nonzeros = [[place for place in range(4) if case >> 4 * half + place & 1] for half in range(2)]
+        (a, b), (c, d) = (sorted([*one, *(p for p in (2, 3) if p not in one)][:2]) for one in nonzeros)
+        metadata.append(a | b << 2 | c << 4 | d << 6 if max(map(len, nonzeros)) <= 2 else IMPOSSIBLE)
+        places.append([a, b, 4 + c, 4 + d])
+    return Tables(torch.tensor(metadata, dtype=torch.uint8, device=device), torch.tensor(places, device=device))
 
 
 def decompress(values: Tensor, metadata: Tensor) -> Tensor:
@@ -267,34 +290,10 @@ def _nonzeros(weight: Tensor) -> Tensor:
 
 
 def _eights(weight: Tensor) -> Tensor:
-    """Which of eight neighbours are not zero, as the bits of a number below 256, the first the lowest: int64 [R, C/8].
+    """The case of each eight neighbours, see `Tables`, int64 [R, C/8].
 
     The eight truth values are the bytes of one number. The product adds up copies of it that are shifted by multiples
     of seven bits, so that its highest byte has a bit of each.
     """
     flags = (weight != 0).contiguous().view(torch.int64)
     return (flags * 0x0102040810204080 >> 56) & 255
-
-
-class _Tables(NamedTuple):
-    """What each of the 256 cases of `_eights` is compressed to.
-
-    Attributes:
-        metadata: the byte, or IMPOSSIBLE where a group has more than two nonzeros, uint8 [256].
-        places: of the four values that are stored among the eight, int64 [256, 4].
-    """
-
-    metadata: Tensor
-    places: Tensor
-
-
-@cache
-def _tables(device: torch.device) -> _Tables:
-    """Write down `compress` case by case."""
-    bytes_, places = [], []
-    for eight in range(256):
-        halves = [[place for place in range(4) if eight >> 4 * half + place & 1] for half in range(2)]
-        (a, b), (c, d) = (STORED.get(tuple(half), (0, 0)) for half in halves)
-        bytes_.append(a | b << 2 | c << 4 | d << 6 if max(map(len, halves)) <= 2 else IMPOSSIBLE)
-        places.append([a, b, 4 + c, 4 + d])
-    return _Tables(torch.tensor(bytes_, dtype=torch.uint8, device=device), torch.tensor(places, device=device))
