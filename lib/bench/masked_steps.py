@@ -19,12 +19,13 @@ from lib.models.lenet import lenet5
 from lib.models.resnet import resnet20
 
 COLUMNS = ("network", "implementation", "batch", "ms", "ratio_to_dense")
+NETWORKS = {"lenet5": (lenet5, (1, 28, 28)), "resnet20": (resnet20, (3, 32, 32))}  # and the shape of an example
 
 
 def run(device: str) -> list[dict]:
     """Return one row a network, implementation and batch."""
     rows = []
-    for name, build, shape in (("lenet5", lenet5, (1, 28, 28)), ("resnet20", resnet20, (3, 32, 32))):
+    for name, (build, shape) in NETWORKS.items():
         for batch in (16, 128):
             torch.manual_seed(0)
             dense = build().to(device)

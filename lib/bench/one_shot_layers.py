@@ -16,7 +16,7 @@ from lib.kernels.timing import in_turn
 
 DEVICE, THREADS = "cpu", 1
 COLUMNS = ("rows", "columns", "inputs", "pattern", "method", "ms", "ratio_to_magnitude")
-SIDES = (512, 2048)
+SIDES = (512, 1024)
 INPUTS = 4096
 
 

@@ -49,7 +49,7 @@ def run(device: str) -> list[dict]:
         search(torch.ones(4, 8))  # compiles
     rows = measured("gaussian", gaussian(64, 8)) + measured("gaussian", gaussian(64, 12))
     rows += measured("gaussian", gaussian(256, 512), budgets=(0.5, 2))
-    rows += measured("gaussian", gaussian(2048, 2048), draws=20, proposals=(10**6,), budgets=(30,))
+    rows += measured("gaussian", gaussian(1024, 1024), draws=20, proposals=(10**6,), budgets=(5,))
     rows += measured("uniform", torch.rand(128, 64, generator=torch.Generator().manual_seed(0)), draws=10_000)
     rows += published()
     for name, weight in trained():
