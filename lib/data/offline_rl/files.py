@@ -31,8 +31,8 @@ def d4rl(name: str, path: Path | None = None, places: sources.Places = sources.P
 
     Args:
         name: such as "hopper-expert-v2", which says the environment and, without a path, the file.
-        path: an HDF5 file of one's own in that format. None: the official one, from data/, from COMPANION_DATA or
-            downloaded (150 to 240 MB).
+        path: an HDF5 file of one's own in that format, of which no checksum is known: its numbers and shapes alone are
+            checked. None: the official one, from data/, from COMPANION_DATA or downloaded (150 to 240 MB).
 
     Raises:
         BadInput: no such data, an absent file, one that is no HDF5 file, lacks a key, or holds other shapes or NaNs.
@@ -119,7 +119,7 @@ def minari(name: str) -> Bundle:
     """Read data of Minari, such as "mujoco/hopper/expert-v0"; downloaded by that package, which is not part of the
     lock.
 
-    Nothing says which bytes they should be: they are used as they come, with every number and shape checked. They are
+    No checksum is known of them: they are used as they come, with every number and shape checked. They are
     of Gymnasium's -v5 environments (see `names`), so their returns and D4RL's references do not quite belong
     together.
 

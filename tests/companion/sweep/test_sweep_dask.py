@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -40,10 +41,23 @@ def scheduler() -> Iterator[str]:
     assert cluster.returncode == 0
 
 
-def test_a_sweep_over_dask_workers_gives_the_bytes_of_one_process(program, scheduler: str, undisturbed: bytes):
+def test_a_sweep_whose_dask_worker_is_killed_goes_on_to_the_bytes_of_one_process(
+    program, scheduler: str, undisturbed: bytes
+):
     assert scheduler.startswith("tcp://127.0.0.1:")
-    done = program.run("--scheduler", scheduler)
-    assert done.returncode == 0, done.stderr
+    words = program.words("--scheduler", scheduler)
+    with (
+        distributed.Client(scheduler) as client,
+        subprocess.Popen(words, cwd=base.ROOT, stderr=subprocess.PIPE, text=True) as sweeping,
+    ):
+        [worker] = client.run(os.getpid).values()
+        while not list(program.store.glob("*/progress")):  # in the middle of a configuration
+            assert sweeping.poll() is None, sweeping.stderr.read()
+            time.sleep(0.01)
+        os.kill(worker, signal.SIGKILL)
+        _, said = sweeping.communicate()
+        assert sweeping.returncode == 0, said
+        assert worker not in client.run(os.getpid).values()  # the cluster has started another in its place
     assert program.csv.read_bytes() == undisturbed
     assert not program.store.exists()
 
