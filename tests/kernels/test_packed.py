@@ -39,12 +39,12 @@ def test_every_mask_comes_back(kept: float):
 
 
 def test_gaps_with_more_than_two_bytes_of_low_bits_come_back():
-    """Kept at 3 and at 2^20 + 5: k is the second gap's number of bits, nearly."""
+    """Kept at 3 and 2^20 places later: the gap between is twenty ones, and k nearly as many."""
     mask = np.zeros(2**20 + 9, dtype=bool)
-    mask[[3, 2**20 + 5]] = True
+    mask[[3, 3 + 2**20]] = True
     k, *streams = encode_mask(mask)
     assert k > 16
-    assert decode_mask(2, k, *streams).tolist() == [3, 2**20 + 5]
+    assert decode_mask(2, k, *streams).tolist() == [3, 3 + 2**20]
 
 
 @pytest.mark.parametrize(("kept", "within"), [(0.01, 1.05), (0.05, 1.05), (0.1, 1.05), (0.2, 1.06)])

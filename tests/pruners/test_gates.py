@@ -5,8 +5,11 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.func import functional_call
 from torch.nn import functional as F
 
+from lib import pruners
+from lib.base import BadInput
 from lib.models.alexnet import alexnet
 from lib.models.lenet import LeNet, lenet5
 from lib.models.plain import moons_mlp
@@ -68,6 +71,34 @@ def test_gates_multiply_the_inputs_of_a_linear_and_the_channels_of_a_convolution
         out = model(images)
     hidden = (conv(images) * z1[:, None, None]).clamp(min=0).flatten(1)
     torch.testing.assert_close(out, F.linear(hidden * z2, linear.weight, linear.bias))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_gated_convolution_is_called_with_weights_times_z_and_keeps_its_own(bias: bool):
+    """The same floats, bit for bit, as torch's functional call of it, and hooks see the call."""
+    torch.manual_seed(0)
+    model = gates.gated(nn.Sequential(nn.Conv2d(2, 3, 3, bias=bias), nn.Flatten(), nn.Linear(48, 5)), ["0"])
+    layer, images, z = model[0].layer, torch.randn(6, 2, 6, 6), torch.tensor([0.3, 0.0, 1.0])
+    own, seen = dict(layer.named_parameters()), []
+    layer.register_forward_hook(lambda *call: seen.append(call[2]))
+    with gates.holding(gates.gates_of(model), [z]):
+        model(images).sum().backward()
+    scaled = {name: z.view(-1, *[1] * (one.dim() - 1)) * one.detach() for name, one in own.items()}
+    assert torch.equal(seen[0], functional_call(layer, scaled, images))
+    assert {name: id(one) for name, one in layer.named_parameters()} == {name: id(one) for name, one in own.items()}
+    assert bool((layer.weight.grad[1] == 0).all())
+    assert bool((layer.weight.grad[[0, 2]] != 0).any())
+    with gates.holding(gates.gates_of(model), [z]), pytest.raises(RuntimeError):
+        model(images[:, :1])
+    assert dict(layer.named_parameters()).keys() == own.keys()  # after an error too
+    assert layer.weight is own["weight"]
+
+
+def test_a_masked_convolution_under_gates_is_refused_in_one_line():
+    model = gates.gated(lenet5(), ["conv1"])
+    pruners.attach(model, pruners.unstructured(pruners.magnitude(model), 0.5))
+    with pytest.raises(BadInput, match=r"^a gated layer has a mask or another parametrization: bake it in first"):
+        model(torch.zeros(1, 1, 28, 28))
 
 
 def test_the_gate_of_a_normalised_convolution_stands_behind_the_norm():
