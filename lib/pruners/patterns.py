@@ -106,10 +106,10 @@ def n_of_m(
         rows, inner = matrix.shape
         if inner % m:
             raise BadInput(f"{name}: inner dimension {inner} is not a multiple of {m}, so {n}:{m} does not fit it")
-        kept = highest_of_each(matrix.reshape(-1, m), n)
-        masks[name] = layout(scores, name).tensor(kept.reshape(rows, inner), score.shape).contiguous() & (
-            score > -torch.inf
-        )
+        kept = highest_of_each(matrix.reshape(-1, m), n).reshape(rows, inner)
+        masks[name] = layout(scores, name).tensor(kept, score.shape).contiguous()
+        if within:
+            masks[name] &= score > -torch.inf
     return masks
 
 
