@@ -2,7 +2,7 @@
 
     python teaching/answers.py > answers.md
 
-Solutions are those that the project's tests run (tests/companion/test_exercises.py), questions those of the notebooks.
+Solutions are those that the project's tests run (tests/companion/solutions.py), questions those of the notebooks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def shown(solution: object) -> str:
 
 def key() -> str:
     """The whole answer key as Markdown."""
-    from test_exercises import EXERCISES, SOLUTIONS
+    from solutions import EXERCISES, SOLUTIONS
 
     asked, text = questions(), "# Answers\n\nMade by `python teaching/answers.py`; do not hand out.\n"
     for number, solution in SOLUTIONS.items():

@@ -15,6 +15,7 @@ def test_the_peak_of_a_call_is_what_it_holds_at_once():
         del first, second
         return torch.ones(2**24)
 
+    call()  # the first one also brings in code
     assert peak_bytes(call) == pytest.approx(2**28, rel=0.1)
 
 

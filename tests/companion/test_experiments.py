@@ -23,7 +23,7 @@ from lib.pruners.sizes import sizes
 from lib.training import actor_critic
 from lib.training.gated import train as train_gated
 from lib.training.supervised import accuracy, train
-from tests.companion.test_exercises import EXERCISES, SOLUTIONS
+from tests.companion.solutions import EXERCISES, SOLUTIONS
 
 
 def live(notebook: str, *names: str) -> dict:
