@@ -53,7 +53,8 @@ def main(words: list[str] | None = None) -> None:
     """Run the command line; a message of one line and status 2 for what cannot be."""
     asked = arguments().parse_args(words)
     os.environ.update(KEEP_MEMORY)
-    warnings.filterwarnings("ignore", r"\d+ tasks ", UserWarning)  # joblib's advice to whoever leaves before the end
+    for said in (r"\d+ tasks ", "A worker stopped "):  # joblib: we left before the end; a worker grew and is made anew
+        warnings.filterwarnings("ignore", said, UserWarning)
     try:
         sweep(asked)
     except BadInput as error:

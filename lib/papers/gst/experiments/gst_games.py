@@ -26,9 +26,9 @@ from lib import pruners
 from lib.base import BadInput, Count
 from lib.companion.sweep.context import Context
 from lib.models.game_player import Sizes
-from lib.papers.gst.experiments import ways
+from lib.papers.gst.experiments import methods
 from lib.papers.gst.experiments.algorithm import Compression, GroupSparseTraining, begin, share
-from lib.papers.gst.experiments.ways import METHODS, RATIOS, Blocks, Pruning
+from lib.papers.gst.experiments.methods import METHODS, RATIOS, Blocks, Pruning
 from lib.training import actor_critic
 
 KEYS = ("env", "learner", "method", "block", "shift", "conversion", "seed")
@@ -65,7 +65,7 @@ class Task:
         once = self.learner.games * self.learner.steps
         if self.every % once or self.steps % self.every:
             raise BadInput(f"{self.env}: every={self.every} must be a multiple of {once}, and steps={self.steps} of it")
-        ways.refuse_ways(self.blocks, self.methods)
+        methods.refuse_methods(self.blocks, self.methods)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def configurations(settings: Settings) -> list[dict]:
     return [
         one
         for task in settings.tasks
-        for one in ways.each_way(task, learner=task.learner.learner, settings=asdict(task.learner))
+        for one in methods.each_method(task, learner=task.learner.learner, settings=asdict(task.learner))
     ]
 
 
@@ -105,7 +105,7 @@ def run(configuration: dict, context: Context) -> list[dict]:
         on_progress=lambda: context.report_progress(f"{configuration['env']} {method}"),
     )
     key = {name: configuration[name] for name in KEYS} | {"share": share(trainer.network, layers(trainer.network))}
-    return ways.rows(key, history, COLUMNS)
+    return methods.rows(key, history, COLUMNS)
 
 
 def begun(configuration: dict) -> tuple[actor_critic.Trainer, GroupSparseTraining]:
@@ -116,14 +116,14 @@ def begun(configuration: dict) -> tuple[actor_critic.Trainer, GroupSparseTrainin
     found: list[Compression] = []
 
     def prepare(network: nn.Module) -> None:
-        found.append(ways.compression(configuration, layers(network), window=window))
+        found.append(methods.compression(configuration, layers(network), window=window))
         begin(network, found[0])
 
     trainer = actor_critic.start(configuration["env"], configuration["seed"], settings, configuration["steps"], prepare)
     trainer.callback = GroupSparseTraining(
         trainer.network,
         found[0],
-        [ways.schedule(configuration)],
+        [methods.schedule(configuration)],
         [trainer.optimizer],
         reward=lambda step: None if step % every else [trainer.earned(window)],
     )

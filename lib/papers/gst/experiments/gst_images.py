@@ -29,9 +29,9 @@ from lib.companion.sweep.context import Context
 from lib.data import vision
 from lib.models.alexnet import alexnet
 from lib.models.resnet import resnet32, small_resnet
-from lib.papers.gst.experiments import ways
+from lib.papers.gst.experiments import methods
 from lib.papers.gst.experiments.algorithm import GroupSparseTraining, begin, share
-from lib.papers.gst.experiments.ways import METHODS, RATIOS, Blocks, Pruning
+from lib.papers.gst.experiments.methods import METHODS, RATIOS, Blocks, Pruning
 from lib.training.examples import Examples
 from lib.training.supervised import Training, accuracy, hold_out, seed_of, train
 
@@ -73,7 +73,7 @@ class Task:
         refuse_unknown(self, data=vision.names(), network=NETWORKS)
         if self.first > self.last:
             raise BadInput(f"first={self.first} comes after last={self.last}: name the first and the last layer")
-        ways.refuse_ways(self.blocks, self.methods)
+        methods.refuse_methods(self.blocks, self.methods)
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Settings:
 
 def configurations(settings: Settings) -> list[dict]:
     """Lay out the grid: a seed and a way of training of a task each, with everything `run` needs."""
-    return [one for task in settings.tasks for one in ways.each_way(task)]
+    return [one for task in settings.tasks for one in methods.each_method(task)]
 
 
 def units(configuration: dict) -> int:
@@ -101,7 +101,7 @@ def run(configuration: dict, context: Context) -> list[dict]:
     torch.manual_seed(seed_of(seed))
     model = NETWORKS[configuration["network"]](data.classes).to(context.device)
     layers = chosen(model, configuration["first"], configuration["last"])
-    compression = ways.compression(configuration, layers, reward="evaluation")
+    compression = methods.compression(configuration, layers, reward="evaluation")
     begin(model, compression)
 
     def reward(step: int) -> list[float] | None:
@@ -115,7 +115,7 @@ def run(configuration: dict, context: Context) -> list[dict]:
     made: list[GroupSparseTraining] = []
 
     def hook(optimizer: torch.optim.Optimizer) -> GroupSparseTraining:
-        schedules = [ways.schedule(configuration)]
+        schedules = [methods.schedule(configuration)]
         made.append(GroupSparseTraining(model, compression, schedules, [optimizer], reward=reward))
         return made[0]
 
@@ -133,7 +133,7 @@ def run(configuration: dict, context: Context) -> list[dict]:
         report=report,
     )
     key = {name: configuration[name] for name in KEYS} | {"share": share(model, layers)}
-    return ways.rows(key, history, COLUMNS)
+    return methods.rows(key, history, COLUMNS)
 
 
 def chosen(model: nn.Module, first: int, last: int) -> tuple[str, ...]:

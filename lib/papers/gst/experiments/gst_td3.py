@@ -24,10 +24,10 @@ from lib import pruners
 from lib.base import BadInput, Count, Range, refuse_twice
 from lib.companion.sweep.context import Context
 from lib.data.environments import make
-from lib.papers.gst.experiments import ways
+from lib.papers.gst.experiments import methods
 from lib.papers.gst.experiments.algorithm import Compression, share
 from lib.papers.gst.experiments.online import Evaluation, start
-from lib.papers.gst.experiments.ways import SINGLE, Blocks
+from lib.papers.gst.experiments.methods import SINGLE, Blocks
 from lib.training import td3
 
 KEYS = ("env", "block", "shift", "conversion", "start", "reward")
@@ -36,7 +36,7 @@ COLUMNS = (*INDEX, "return", "sparsity", "compression_ratio", "ideal_ratio", "co
 
 
 @dataclass(frozen=True)
-class Pruning(ways.Pruning):
+class Pruning(methods.Pruning):
     """Hold besides over how many training episodes the reward is a mean (`algorithm.Compression`)."""
 
     window: int = 10
@@ -80,7 +80,7 @@ class Task:
             raise BadInput(f"{self.env}: steps={self.steps} must be a multiple of every={self.evaluation.every}")
         if max(self.starts) + self.pruning.every > self.ramp * self.steps:
             raise BadInput(f"{self.env}: a ramp that ends at {self.ramp} of {self.steps} steps has no pruning")
-        ways.refuse_ways(self.blocks)
+        methods.refuse_methods(self.blocks)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Settings:
 
 
 def configurations(settings: Settings) -> list[dict]:
-    """Lay out the grid: a way of training on an environment each, with everything `run` needs."""
+    """Lay out the grid: a method on an environment each, with everything `run` needs."""
     found = []
     for task in settings.tasks:
         shared = {name: value for name, value in asdict(task).items() if name not in ("blocks", "starts", "rewards")}
@@ -99,7 +99,7 @@ def configurations(settings: Settings) -> list[dict]:
         pruned = [(begin, first) for begin in task.starts] + [(task.starts[0], reward) for reward in others]
         single = shared | asdict(SINGLE)
         found += [single | {"start": begin, "reward": reward} for begin, reward in [(0, "none"), *pruned]]
-        found += [shared | asdict(way) | {"start": task.starts[0], "reward": first} for way in task.blocks]
+        found += [shared | asdict(one) | {"start": task.starts[0], "reward": first} for one in task.blocks]
     return found
 
 

@@ -33,14 +33,14 @@ class Pruning:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Describe a way of grouping, see `algorithm.Compression`."""
+    """Describe how weights are grouped, see `algorithm.Compression`."""
 
     block: int
     shift: float
     conversion: str = "none"
 
     def check(self) -> None:
-        """Refuse what is no way of grouping.
+        """Refuse what is no grouping.
 
         Raises:
             BadInput: single weights, which are methods of their own, or a conversion that there is not.
@@ -53,8 +53,8 @@ class Blocks:
 SINGLE = Blocks(1, 0.0)  # weights that share nothing: dense networks, and reward-aware pruning alone
 
 
-def refuse_ways(blocks: Iterable[Blocks], methods: Iterable[str] = ()) -> None:
-    """Refuse ways of grouping that there are not, and methods of single weights that nobody knows.
+def refuse_methods(blocks: Iterable[Blocks], methods: Iterable[str] = ()) -> None:
+    """Refuse groupings that there are not, and methods of single weights that nobody knows.
 
     Raises:
         BadInput: the first of them.
@@ -66,33 +66,33 @@ def refuse_ways(blocks: Iterable[Blocks], methods: Iterable[str] = ()) -> None:
         one.check()
 
 
-def each_way(task: Any, **own: Any) -> list[dict]:
-    """Lay out a task's seeds and ways of training, single weights before blocks, with everything `run` needs.
+def each_method(task: Any, **own: Any) -> list[dict]:
+    """Lay out a task's seeds and methods, single weights before blocks, with everything `run` needs.
 
     Args:
         task: a dataclass with `seeds`, `methods` and `blocks` among its fields.
         own: values to put beside those of its fields, or in their place.
     """
     shared = {name: value for name, value in asdict(task).items() if name not in ("seeds", "blocks", "methods")}
-    ways = [{"method": method, **asdict(SINGLE)} for method in task.methods]
-    ways += [{"method": "gst", **asdict(one)} for one in task.blocks]
-    return [shared | own | way | {"seed": seed} for seed in range(task.seeds) for way in ways]
+    methods = [{"method": method, **asdict(SINGLE)} for method in task.methods]
+    methods += [{"method": "gst", **asdict(one)} for one in task.blocks]
+    return [shared | own | method | {"seed": seed} for seed in range(task.seeds) for method in methods]
 
 
 def compression(configuration: Mapping, layers: Sequence[str], **more: Any) -> Compression:
-    """Say what a configuration of `each_way` compresses: nothing where it trains the dense network.
+    """Say what a configuration of `each_method` compresses: nothing where it trains the dense network.
 
     Args:
         more: further settings of `algorithm.Compression`.
     """
     if configuration["method"] == "dense":
         return Compression()
-    way = {name: configuration[name] for name in GROUPING} | more
-    return Compression(layers, **way, regrow=configuration["method"] == REGROW)
+    grouping = {name: configuration[name] for name in GROUPING} | more
+    return Compression(layers, **grouping, regrow=configuration["method"] == REGROW)
 
 
 def schedule(configuration: Mapping) -> pruners.Schedule:
-    """Say when and how much a configuration of `each_way` prunes."""
+    """Say when and how much a configuration of `each_method` prunes."""
     return pruners.Once(0.0) if configuration["method"] == "dense" else Pruning(**configuration["pruning"]).schedule()
 
 
