@@ -26,8 +26,8 @@ from lib.companion.sweep.context import Context
 from lib.data.environments import make
 from lib.papers.gst.experiments import methods
 from lib.papers.gst.experiments.algorithm import Compression, share
-from lib.papers.gst.experiments.online import Evaluation, start
 from lib.papers.gst.experiments.methods import SINGLE, Blocks
+from lib.papers.gst.experiments.online import Evaluation, start
 from lib.training import td3
 
 KEYS = ("env", "block", "shift", "conversion", "start", "reward")
