@@ -6,47 +6,35 @@ is missing and ends with the same bytes.
 
 from __future__ import annotations
 
-import _thread
 import argparse
-import logging
 import math
 import os
 import re
 import shutil
-import signal
 import sys
-import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
-from concurrent.futures import BrokenExecutor
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import joblib
-from tqdm import tqdm
 
 from lib import base
 from lib.base import BadInput
 from lib.companion.results import write_csv, write_text
 from lib.companion.sweep import portable, provenance, settings
+from lib.companion.sweep.backend import backend
 from lib.companion.sweep.context import Context
 from lib.companion.sweep.grid import Grid, grid, names, run_one
 from lib.companion.sweep.order import LongestFirst
 from lib.companion.sweep.progress import Bar
 from lib.companion.sweep.store import Store
 
-if TYPE_CHECKING:  # it takes a second to load, and most sweeps need no cluster
-    from distributed import Client
-
 # Memory that was freed is kept, not given back and asked for again a step later: large arrays come back page by page,
 # which took a third of a step's time on one machine. glibc reads this when a worker starts.
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2**33)}
-
-WATCH_SECONDS = 5  # between two looks at a Dask scheduler
-LOST = "a worker or the scheduler was killed (out of memory?); what is finished is kept, the same command goes on"
 
 
 def main(words: list[str] | None = None) -> None:
@@ -309,77 +297,6 @@ def seconds_before(clock: Path) -> float:
     except (OSError, ValueError):
         return 0.0
     return told if 0 <= told < math.inf else 0.0
-
-
-@contextmanager
-def backend(scheduler: str | None, processes: int) -> Iterator[None]:
-    """Set where joblib sends the work: processes of this machine, or the workers of a Dask scheduler."""
-    if scheduler is None:
-        deaf = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}  # Ctrl-C is for this process
-        with joblib.parallel_config("loky", n_jobs=processes, **deaf):
-            try:
-                yield
-            except BrokenExecutor as error:
-                raise BadInput(LOST) from error
-        return
-    from distributed import CancelledError, Client, KilledWorker
-
-    try:
-        client = Client(scheduler, timeout="10s")
-    except (OSError, ValueError) as error:
-        raise BadInput(f"no Dask scheduler answers at {scheduler}; `dask scheduler` starts one") from error
-    for name in ("distributed", "distributed.client", "tornado", "asyncio"):  # what they would say is said here
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    no_worker = f"the scheduler at {scheduler} has no workers; `dask worker {scheduler} --nthreads 1` starts one"
-    with client, joblib.parallel_config("dask", client=client, n_jobs=-1):
-        try:
-            client.wait_for_workers(1, timeout=10)
-        except TimeoutError as error:
-            raise BadInput(no_worker) from error
-        with watched(client, no_worker):
-            try:
-                yield
-            except (KilledWorker, CancelledError) as error:
-                raise BadInput(LOST) from error
-
-
-@contextmanager
-def watched(client: Client, no_worker: str) -> Iterator[None]:
-    """Look after a scheduler while its workers compute: joblib waits without a word and without an end.
-
-    Where no worker is left this is said once, and the sweep goes on when one comes. Where the scheduler is gone the
-    block is left.
-
-    Raises:
-        BadInput: the scheduler does not answer any more.
-    """
-    over, lost = threading.Event(), threading.Event()
-
-    def look() -> None:
-        said = False
-        while not over.wait(WATCH_SECONDS):
-            if client.status != "running":
-                lost.set()
-                _thread.interrupt_main()
-                return
-            try:
-                workers = len(client.nthreads())
-            except Exception:  # whatever a connection that is breaking raises: its status tells the next time
-                continue
-            if not workers and not said:
-                tqdm.write(f"lib.sweep: {no_worker}, the sweep waits for it", file=sys.stderr)
-            said = not workers
-
-    watch = threading.Thread(target=look, daemon=True)
-    watch.start()
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        if lost.is_set():
-            raise BadInput(LOST) from error
-        raise
-    finally:
-        over.set()
 
 
 def choose_device(asked: str, scale: str) -> str:

@@ -15,6 +15,7 @@ from distributed.client import FutureCancelledError
 
 from lib import base
 from lib.base import BadInput
+from lib.companion.sweep import backend, provenance
 from lib.companion.sweep import program as sweep
 from lib.companion.sweep.context import Context
 
@@ -28,6 +29,9 @@ if __name__ == "__main__":
         print(cluster.scheduler_address, flush=True)
         sys.stdin.read()
 """
+
+
+LOST = r"^a worker or the scheduler was killed"
 
 
 @pytest.fixture
@@ -138,8 +142,8 @@ class Client:
 )
 def test_a_scheduler_that_cannot_work_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, address: str, line: str):
     monkeypatch.setattr(distributed, "Client", Client)
-    monkeypatch.setattr(sweep.joblib, "parallel_config", lambda *words, **more: contextlib.nullcontext())
-    with pytest.raises(BadInput) as error, sweep.backend(address, 1):
+    monkeypatch.setattr(backend.joblib, "parallel_config", lambda *words, **more: contextlib.nullcontext())
+    with pytest.raises(BadInput) as error, backend.backend(address, 1):
         pass
     assert line in str(error.value)
 
@@ -148,8 +152,8 @@ def test_a_scheduler_that_cannot_work_is_refused_in_one_line(monkeypatch: pytest
 def test_lost_workers_and_a_lost_scheduler_are_said_in_one_line(monkeypatch: pytest.MonkeyPatch, lost: Exception):
     monkeypatch.setattr(distributed, "Client", Client)
     monkeypatch.setattr(Client, "wait_for_workers", lambda client, count, timeout: None)
-    monkeypatch.setattr(sweep.joblib, "parallel_config", lambda *words, **more: contextlib.nullcontext())
-    with pytest.raises(BadInput, match=r"^a worker or the scheduler was killed"), sweep.backend("tcp://127.0.0.1:2", 1):
+    monkeypatch.setattr(backend.joblib, "parallel_config", lambda *words, **more: contextlib.nullcontext())
+    with pytest.raises(BadInput, match=LOST), backend.backend("tcp://127.0.0.1:2", 1):
         raise lost
 
 
@@ -158,12 +162,12 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client whose scheduler answers and has lost all of its workers; it is looked at all the time."""
     monkeypatch.setattr(distributed, "Client", Client)
     monkeypatch.setattr(Client, "wait_for_workers", lambda client, count, timeout: None)
-    monkeypatch.setattr(sweep.joblib, "parallel_config", lambda *words, **more: contextlib.nullcontext())
-    monkeypatch.setattr(sweep, "WATCH_SECONDS", 0.01)
+    monkeypatch.setattr(backend.joblib, "parallel_config", lambda *words, **more: contextlib.nullcontext())
+    monkeypatch.setattr(backend, "WATCH_SECONDS", 0.01)
 
 
 def test_a_sweep_without_workers_says_once_that_it_waits(cluster, capsys: pytest.CaptureFixture):
-    with sweep.backend("tcp://127.0.0.1:2", 1):
+    with backend.backend("tcp://127.0.0.1:2", 1):
         time.sleep(0.3)
     said = capsys.readouterr().err.strip()
     command = "dask worker tcp://127.0.0.1:2 --nthreads 1"
@@ -179,12 +183,12 @@ def test_a_sweep_ends_where_its_scheduler_is_gone(cluster, monkeypatch: pytest.M
         for _ in range(1000):
             time.sleep(0.01)
 
-    with pytest.raises(BadInput, match=r"^a worker or the scheduler was killed"), sweep.backend("tcp://127.0.0.1:2", 1):
+    with pytest.raises(BadInput, match=LOST), backend.backend("tcp://127.0.0.1:2", 1):
         waiting()
 
 
 def test_a_worker_says_what_it_computed_on(toy, tmp_path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sweep.provenance, "describe", lambda device: f"a machine's {device}")
+    monkeypatch.setattr(provenance, "describe", lambda device: f"a machine's {device}")
     assert call(toy, tmp_path)[1]["device"] == "a machine's cpu"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)  # there, whatever the machine has that asks
     assert call(toy, tmp_path, device=("auto", "real"))[1]["device"] == "a machine's cuda"

@@ -13,6 +13,7 @@ from joblib.externals.loky.process_executor import TerminatedWorkerError
 from lib.base import BadInput
 from lib.companion.sweep import portable, provenance
 from lib.companion.sweep import program as sweep
+from lib.companion.sweep.backend import backend
 from lib.companion.sweep.grid import grid, key
 from lib.companion.sweep.store import Store
 
@@ -317,7 +318,7 @@ def test_the_programs_explain_themselves(name: str, capsys: pytest.CaptureFixtur
 
 
 def test_a_killed_worker_is_said_in_one_line():
-    with pytest.raises(BadInput, match=r"^a worker .* was killed .*; what is finished"), sweep.backend(None, 2):
+    with pytest.raises(BadInput, match=r"^a worker .* was killed .*; what is finished"), backend(None, 2):
         raise TerminatedWorkerError("The exit codes of the workers are {SIGKILL(-9)}")
 
 
