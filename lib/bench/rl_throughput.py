@@ -25,6 +25,7 @@ from lib.training.agents import Agent, Draws, Transitions, draw_batch
 from lib.training.bc import BC, BCSettings
 from lib.training.bcq import BCQ, BCQSettings
 from lib.training.graphs import Graphed
+from lib.training.replay import Batch
 
 COLUMNS = ("algorithm", "implementation", "stack", "run_steps_per_second")
 OBSERVATIONS, ACTIONS, TRANSITIONS = 17, 6, 100_000  # HalfCheetah; as many transitions as fit any cache badly
@@ -106,7 +107,7 @@ def stacked_td3(data: Transitions, stack: int) -> Callable[[], object]:
 
     def step() -> None:
         draws.restart(next(steps))
-        batch = td3.Batch(*data.batch(draws.integers(len(data.rewards), settings.batch)))
+        batch = Batch(*data.batch(draws.integers(len(data.rewards), settings.batch)))
         agent.update(batch, draws.normals(settings.batch, ACTIONS, like=batch.rewards))
 
     return step

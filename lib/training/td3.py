@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,6 +25,7 @@ from lib.base import BadInput, aside
 from lib.models.mlp import MLP, Bounded, generators
 from lib.training import checkpoints
 from lib.training.precision import autocast, check
+from lib.training.replay import Batch, Replay
 from lib.training.supervised import seed_of
 from lib.training.vector_environments import Environments
 
@@ -74,16 +74,6 @@ class Settings:
         for name in ("learning_rate", "tau", "discount"):
             if not 0 < getattr(self, name) <= 1:
                 raise BadInput(f"td3: {name}={getattr(self, name)} must lie in (0, 1]")
-
-
-class Batch(NamedTuple):
-    """Hold transitions, each [run, batch, width]; `terminated` is 1.0 where no return follows, timeouts are 0.0."""
-
-    observations: Tensor
-    actions: Tensor
-    rewards: Tensor
-    following: Tensor
-    terminated: Tensor
 
 
 def networks(observations: int, bound: np.ndarray, seeds: Sequence[int], settings: Settings) -> nn.ModuleDict:
@@ -181,44 +171,6 @@ class Agent:
         for optimizer, state in zip(self.optimizers, content["optimizers"], strict=True):
             optimizer.load_state_dict(state)
         self.updates = content["updates"]
-
-
-class Replay:
-    """Keep the latest transitions of each run, one row each: [run, capacity, columns].
-
-    Args:
-        widths: columns of observations, actions, rewards, next observations, terminated.
-    """
-
-    def __init__(self, runs: int, capacity: int, widths: Sequence[int], device: str = "cpu"):
-        self.rows = torch.zeros(runs, capacity, sum(widths), device=device)
-        self.widths = list(widths)
-        self.runs = torch.arange(runs, device=device).unsqueeze(1)
-        self.added = 0  # a run
-
-    def __len__(self) -> int:
-        """How many transitions of each run there are."""
-        return min(self.added, self.rows.shape[1])
-
-    def add(self, rows: Tensor) -> None:
-        """Keep one more transition of each run, [run, columns]; the oldest goes when all places are taken."""
-        self.rows[:, self.added % self.rows.shape[1]] = rows
-        self.added += 1
-
-    def batch(self, places: Tensor) -> Batch:
-        """Return the transitions at these places, [run, batch] of int64 below `len`."""
-        return Batch(*self.rows[self.runs, places].split(self.widths, 2))
-
-    def since(self, first: int) -> Tensor:
-        """Return the transitions added from the `first` on (from 0), [added - first, run, columns]."""
-        places = torch.arange(first, self.added, device=self.rows.device) % self.rows.shape[1]
-        return self.rows[:, places].transpose(0, 1).cpu()
-
-    def load(self, rows: Tensor, added: int) -> None:
-        """Put the latest transitions of `added`, [number, run, columns], at the places where `add` had put them."""
-        places = torch.arange(added - len(rows), added) % self.rows.shape[1]
-        self.rows[:, places.to(self.rows.device)] = rows.transpose(0, 1).to(self.rows.device)
-        self.added = added
 
 
 class Trainer:

@@ -9,6 +9,7 @@ from lib.training import td3
 from lib.training.agents import Draws, draw_batch
 from lib.training.bc import BC, BCSettings
 from lib.training.bcq import BCQ, BCQSettings
+from lib.training.replay import Batch
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +57,7 @@ def test_plain_td3_is_a_stacks_first_run():
     networks = td3.networks(bench.OBSERVATIONS, torch.ones(bench.ACTIONS).numpy(), [4, 5], settings)
     single, stacked, draws = bench.PlainTD3(networks, settings), td3.Agent(networks, settings), Draws([4, 5])
     for step in range(4):
-        batch = td3.Batch(*data.batch(draws.restart(step).integers(500, settings.batch)))
+        batch = Batch(*data.batch(draws.restart(step).integers(500, settings.batch)))
         noise = draws.normals(settings.batch, bench.ACTIONS, like=batch.rewards)
         stacked.update(batch, noise)
         single.update([column[0] for column in batch], noise[0])

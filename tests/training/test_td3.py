@@ -13,6 +13,7 @@ from lib import pruners
 from lib.base import BadInput
 from lib.models.mlp import plain
 from lib.training import td3
+from lib.training.replay import Batch
 from lib.training.vector_environments import Environments
 
 SMALL = td3.Settings(hidden=(8, 8), batch=16, random_steps=30, buffer=70, learning_rate=1e-3)
@@ -116,7 +117,7 @@ def test_updates_are_those_of_the_paper_written_with_plain_networks_in_float64()
 
     for step in range(1, 8):
         ended = (random(2, 16, 1) > 0).double()
-        batch = td3.Batch(random(2, 16, 3), random(2, 16, 2), 5 * random(2, 16, 1), random(2, 16, 3), ended)
+        batch = Batch(random(2, 16, 3), random(2, 16, 2), 5 * random(2, 16, 1), random(2, 16, 3), ended)
         noise = random(2, 16, 2)
         agent.update(batch, noise)
         for run, (nets, old) in enumerate(zip(alone, targets, strict=True)):
@@ -238,17 +239,6 @@ def test_each_run_draws_its_batches_from_all_of_its_buffer(monkeypatch):
     assert not torch.equal(batch.observations[0], batch.observations[1])  # in another order
     assert noise.shape == (2, 256, 1)
     assert noise.std((1, 2)).tolist() == pytest.approx([1, 1], abs=0.15)
-
-
-def test_the_buffer_keeps_the_latest():
-    replay = td3.Replay(2, 3, (1, 1))
-    for i in range(5):
-        replay.add(torch.tensor([[i, 10 * i], [-i, 0]], dtype=torch.float32))
-        assert len(replay) == min(i + 1, 3)
-    first, second = replay.rows[:, :, :1], replay.rows[:, :, 1:]
-    assert first.squeeze(2).tolist() == [[3, 4, 2], [-3, -4, -2]]
-    assert second[0].ravel().tolist() == [30, 40, 20]
-    assert replay.since(3)[:, 0, 0].tolist() == [3, 4]
 
 
 def test_a_run_does_not_depend_on_its_stack():
