@@ -12,16 +12,43 @@ from lib.companion import exercises
 FOLDER = base.ROOT / "teaching"
 
 
-def test_the_answer_key_has_every_exercise_with_its_question():
+@pytest.fixture(scope="module")
+def key() -> dict[str, str]:
+    """The answer key's text of each exercise, and what stands before the first of them."""
     done = subprocess.run([sys.executable, str(FOLDER / "answers.py")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    parts = dict(re.findall(r"^## (\d\d\.\d+)\n\n(.*?)(?=^## |\Z)", done.stdout, re.MULTILINE | re.DOTALL))
+    head, *parts = re.split(r"^## (\d\d\.\d+)$", done.stdout, flags=re.MULTILINE)
+    return {"head": head} | dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def code(text: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def test_the_answer_key_has_every_exercise_with_its_question(key: dict[str, str]):
     asked = []
     for path in sorted(base.NOTEBOOKS.glob("*.ipynb")):
         asked += [name for name in exercises.module_of(path.stem[:2]).EXERCISES if name.startswith(path.stem[:2])]
-    assert sorted(parts) == sorted(asked)
-    assert [name for name, text in parts.items() if "**Answer.**" not in text or len(text) < 60] == []
-    assert "return" in parts["23.3"]
+    assert sorted(key.keys() - {"head"}) == sorted(asked)
+    short = [name for name in asked if "**Answer.**" not in key[name] or len(key[name]) < 60]
+    assert short == []
+
+
+def test_every_solution_of_the_answer_key_runs_as_it_is_printed_and_is_right(key: dict[str, str]):
+    (imports,) = code(key["head"])
+    wrong, ran = {}, 0
+    for name in key.keys() - {"head"}:
+        answer, *rest = key[name].split("**Wrong**")
+        exercise = exercises.module_of(name).EXERCISES[name]
+        for piece in [piece for text in rest for piece in code(text)]:
+            compile(piece, name, "exec")
+        for piece in code(answer):  # in a room of its own: what one solution defines helps no other
+            room = {}
+            exec(imports, room)
+            exec(piece, room)
+            wrong[name], ran = exercise(room[re.findall(r"^def (\w+)", piece, re.MULTILINE)[-1]]), ran + 1
+    assert ran > 50
+    assert {name: why for name, why in wrong.items() if why} == {}
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.md")), ids=lambda path: path.name)

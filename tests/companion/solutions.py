@@ -352,7 +352,7 @@ SOLUTIONS = {
     "53.3": lambda weights, gradients: abs(weights[0] * sum(gradients)),
     "53.4": lambda a, b: round(float(stats.spearmanr(a, b).statistic), 9),
     "53.5": 28,
-    "54.1": 2.5,
+    "54.1": 3.75,
     "54.2": 57.8,
     "54.3": n_step_returns,
     "54.4": lambda ratio, advantage, clip: round(

@@ -101,6 +101,8 @@ def found(template: str, claims: pd.DataFrame, cells: pd.DataFrame) -> str:
 
     Args:
         template: text in which {claim-id: verdict} stands for what was measured, and which rests on that verdict.
+            {claim-id: verdict | .1f} says how numbers are written (by default .3g), a minus before the id changes their
+            sign, and {claim-id.low: verdict} is the lowest end of the intervals instead.
         cells: columns id, measured, low, high and seeds, at the scale that counts for each claim.
 
     Raises:
@@ -109,19 +111,25 @@ def found(template: str, claims: pd.DataFrame, cells: pd.DataFrame) -> str:
     rows = claims.set_index("id")
 
     def number(match: re.Match) -> str:
-        name, expected = match.groups()
+        minus, name, low, expected, form = match.groups()
         if name not in rows.index:
             raise BadInput(f"found.md names claim {name}, which there is none of")
         if rows.verdict[name] != expected:
             now = rows.verdict[name]
             raise BadInput(f"found.md rests on {name} being {expected!r}; it is {now!r} now: write the sentence anew")
         mine = cells[cells.id == name]
+        sign, form = -1 if minus else 1, form or ".3g"
+        if low:
+            return format(sign * mine.low.min(), form)
         if len(mine) > 1:
-            return f"{mine.measured.min():.3g} to {mine.measured.max():.3g}"
+            ends = sorted(sign * mine.measured)
+            return " to ".join(dict.fromkeys(format(end, form) for end in (ends[0], ends[-1])))
         one = mine.iloc[0]
-        return f"{one.measured:.3g}" + (f" [{one.low:.3g}, {one.high:.3g}]" if one.seeds > 1 else "")
+        between = sorted([sign * one.low, sign * one.high])
+        interval = ", ".join(format(end, form) for end in between)
+        return format(sign * one.measured, form) + (f" [{interval}]" if one.seeds > 1 else "")
 
-    return re.sub(r"\{([\w-]+): ([a-z ]+)\}", number, template).strip()
+    return re.sub(r"\{(-?)([\w-]+)(\.low)?: ([a-z ]+?)(?: \| (\S+))?\}", number, template).strip()
 
 
 def updated(text: str, parts: Mapping[str, str]) -> str:

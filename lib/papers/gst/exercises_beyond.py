@@ -56,14 +56,14 @@ def _turned(coefficients: list[list[list[float]]]) -> list[list[float]]:
 
 BEYOND: dict[str, Checker] = {
     "54.1": number(
-        2.5,
+        3.75,
         "The first reward counts fully, the third a quarter, and the expected return of what follows an eighth.",
         wrong={
-            3.5: "three steps lie between the first reward and what follows: its weight is 0.5^3.",
-            1.5: "what is expected after the last step belongs to the return, too.",
-            11.0: "every step discounts by a half.",
+            4.25: "three steps lie between the first reward and what follows: its weight is 0.5^3.",
+            3.25: "what is expected after the last step belongs to the return, too.",
+            8.0: "every step discounts by a half.",
         },
-        second="1 + 0.5 x 0 + 0.25 x 2 + 0.125 x 8.",
+        second="3 + 0.5 x 0 + 0.25 x 1 + 0.125 x 4.",
         learned="Who plays five steps at a time learns of later points only through the value that is expected.",
     ),
     "54.2": number(

@@ -111,8 +111,20 @@ def test_a_sentence_rests_on_the_verdicts_that_it_names():
     assert readme.found("{c: undecided}", claims, pd.DataFrame([CELL, CELL | {"measured": -4}])) == "-4 to 1.23"
     with pytest.raises(BadInput, match="rests on c being 'differs'; it is 'undecided' now: write the sentence anew"):
         readme.found("{c: differs}", claims, cells)
+    with pytest.raises(BadInput, match="rests on c being 'not run'"):
+        readme.found("{-c.low: not run | .1f}", claims, cells)
     with pytest.raises(BadInput, match="names claim d, which there is none of"):
         readme.found("{d: differs}", claims, cells)
+
+
+def test_a_number_is_written_with_the_digits_the_sign_and_the_end_that_are_asked_for():
+    claims, one = pd.DataFrame([ROW]), pd.DataFrame([CELL])
+    two = pd.DataFrame([CELL, CELL | {"measured": -4, "low": -6}])
+    assert readme.found("{c: undecided | .1f}", claims, one) == "1.2 [-0.5, 3.0]"
+    assert readme.found("{-c: undecided | .2f}", claims, one) == "-1.23 [-3.00, 0.50]"
+    assert readme.found("{-c: undecided | .0f}", claims, two) == "-1 to 4"
+    assert readme.found("{c: undecided | .0f}", claims, pd.DataFrame([CELL, CELL | {"measured": 1.2}])) == "1"
+    assert readme.found("{-c.low: undecided | .1f}", claims, two) == "6.0"
 
 
 def test_check_passes_only_when_both_pages_are_in_step(place: tuple[Path, Path, Path]):
