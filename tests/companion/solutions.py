@@ -117,8 +117,11 @@ def kernel_matrix(coefficients):
     return [[coefficients[r // b][k // b][(r - k) % b] for k in columns] for r in rows]
 
 
-def called(low, high, margin):
-    return "reproduced" if low >= -margin else "differs" if high < -margin else "undecided"
+def seeds_needed(mean, sd, margin):
+    seeds = 2
+    while mean - stats.t.ppf(0.975, seeds - 1) * sd / math.sqrt(seeds) < -margin:
+        seeds += 1
+    return seeds
 
 
 def may_wake(awake, open_now):
@@ -359,7 +362,7 @@ SOLUTIONS = {
         min(ratio, 1 + clip) * advantage if advantage > 0 else max(ratio, 1 - clip) * advantage, 9
     ),
     "54.5": 10,
-    "55.1": 4608,
+    "55.1": 56.25,
     "55.2": 0.424,
     "55.3": lambda out, inputs, kernel, block, sparsity: round(out * inputs * kernel**2 / block * (1 - sparsity)),
     "55.4": kernel_matrix,
@@ -367,7 +370,7 @@ SOLUTIONS = {
     "61.1": 0.85,
     "61.2": 1,
     "61.3": of_cells,
-    "61.4": called,
+    "61.4": seeds_needed,
     "61.5": 75,
     "62.1": 17_408,
     "62.2": 56.25,

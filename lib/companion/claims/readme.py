@@ -1,7 +1,7 @@
 """Compute what README.md and results/claims.md say of the claims from results/claims.csv.
 
 README's parts stand between markers: sentences on what was found (their words in lib/papers/found.md, their numbers
-from the verdicts), and the counts. Every claim stands in results/claims.md, a table a paper.
+from the verdicts), and how many claims have which verdict. Every claim stands in results/claims.md, a table a paper.
 """
 
 from __future__ import annotations
@@ -87,6 +87,14 @@ def summary(claims: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
+def totals(claims: pd.DataFrame) -> str:
+    """Write in two sentences how many claims of the papers have which verdict."""
+    measured, arithmetic = (counts(claims).reindex([group], level="group").sum() for group in ("measured", "arithmetic"))
+    numbers = ", ".join(f"{measured[verdict]} *{verdict}*" for verdict in VERDICTS)
+    first = f"The papers make {measured.sum()} claims that need runs. Here they are {numbers}."
+    return f"{first} Of {arithmetic.sum()} claims that are arithmetic {arithmetic[VERDICTS[0]]} hold."
+
+
 def page(claims: pd.DataFrame, shown_in: Mapping[str, str] | None = None) -> str:
     """Write results/claims.md: how to read it, the counts, and a table a paper; `shown_in` as in `table`."""
     parts = [HEAD, summary(claims)]
@@ -161,7 +169,7 @@ def _texts(readme: Path, results: Path, template: Path) -> dict[Path, str]:
     if not readme.exists():
         raise BadInput(f"{readme} does not exist; it would hold the counts of the claims")
     claims = read_scorecard(results)
-    parts = {"found": found(template.read_text(), claims, read_cells(claims, results)), "counts": summary(claims)}
+    parts = {"found": found(template.read_text(), claims, read_cells(claims, results)), "counts": totals(claims)}
     return {readme: updated(readme.read_text(), parts), results / "claims.md": page(claims)}
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Callable
 
 import torch
+from scipy import stats
 
 from lib import pruners
 from lib.companion.exercises.checkers import Checker, checking, function, number
-from lib.companion.statistics import Interval, interval, verdict
+from lib.companion.statistics import REPRODUCED, Interval, interval, verdict
 from lib.kernels import storage
 
 
@@ -34,8 +37,21 @@ def _of_cells(verdicts: list[str]) -> str:
     return "partly" if "reproduced" in verdicts else "differs" if "differs" in verdicts else "undecided"
 
 
-def _called(low: float, high: float, margin: float) -> str:
-    return verdict(Interval((low + high) / 2, low, high, 5), {"at_least": -margin})
+def _first(decides: Callable[[int], bool]) -> int:
+    """The least number of seeds, from two on, that decides."""
+    return next(seeds for seeds in itertools.count(2) if decides(seeds))
+
+
+def _half(sd: float, seeds: int) -> float:
+    """Half of the width of Student's interval."""
+    return float(stats.t.ppf(0.975, seeds - 1)) * sd / math.sqrt(seeds)
+
+
+def _seeds_needed(mean: float, sd: float, margin: float) -> int:
+    def measured(seeds: int) -> Interval:
+        return Interval(mean, mean - _half(sd, seeds), mean + _half(sd, seeds), seeds)
+
+    return _first(lambda seeds: verdict(measured(seeds), {"at_least": -margin}) == REPRODUCED)
 
 
 def _holds(row: list[float], n: int, m: int) -> bool:
@@ -145,10 +161,10 @@ EXERCISES: dict[str, Checker] = {
         wrong={
             0: "each interval misses now and then; with twenty of them it adds up.",
             0.05: "that is the share of one; how many are there?",
-            19: "those are called rightly.",
+            19: "those are the intervals that hold the truth.",
         },
         second="20 x 0.05.",
-        learned="That is why a table of verdicts is read as a whole: about one in twenty is luck.",
+        learned="Half of the misses lie on the harmless side, so of twenty false claims about half a one is called reproduced.",
     ),
     "61.3": function(
         _of_cells,
@@ -175,25 +191,25 @@ EXERCISES: dict[str, Checker] = {
         learned="The worst cell never stands for all: each is shown beside the verdict.",
     ),
     "61.4": function(
-        _called,
-        [(-0.5, 0.5, 1.0), (-1.5, 0.5, 1.0), (-3.0, -1.5, 1.0), (-1.0, 2.0, 1.0), (-2.0, -1.0, 1.0)],
-        "Ask for both ends: is the lower one inside the margin, is the upper one outside?",
+        _seeds_needed,
+        [(-0.44, 0.6, 1.0), (0.2, 1.5, 0.5), (-0.6, 0.1, 0.85), (0.5, 0.01, 1.0), (-0.5, 2.0, 1.0)],
+        "Count up from two seeds until mean - t x sd / sqrt(n), the lower end, is at or above -margin.",
         wrong=[
             (
-                lambda low, high, margin: "reproduced" if (low + high) / 2 >= -margin else "differs",
-                "the middle decides nothing: an interval that reaches over the margin is undecided.",
+                lambda mean, sd, margin: _first(lambda n: mean - 1.96 * sd / math.sqrt(n) >= -margin),
+                "1.96 is for many seeds; with few the factor of Student's t is larger.",
             ),
             (
-                lambda low, high, margin: "reproduced" if low >= -margin else "differs",
-                "an interval whose upper end is still inside the margin is undecided.",
+                lambda mean, sd, margin: _first(lambda n: _half(sd, n) <= margin),
+                "you leave out the mean: a mean that has already lost something leaves less of the margin.",
             ),
             (
-                lambda low, high, margin: "reproduced" if low > 0 else "differs" if high < 0 else "undecided",
-                "that asks whether it is better; to keep something means to lose no more than the margin.",
+                lambda mean, sd, margin: _first(lambda n: mean - _half(sd, n) / math.sqrt(n) >= -margin),
+                "the mean of n seeds scatters by sd / sqrt(n); you divide by n.",
             ),
         ],
-        second='"reproduced" if low >= -margin else "differs" if high < -margin else "undecided".',
-        learned="No difference found is no proof of none: only a margin, written down before, can be kept.",
+        second="next(n for n in itertools.count(2) if mean - t.ppf(0.975, n - 1) * sd / n**0.5 >= -margin)",
+        learned="Halving what is left of the margin asks for four times the seeds, so a margin is chosen with care.",
     ),
     "61.5": number(
         75,

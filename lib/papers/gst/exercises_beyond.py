@@ -127,15 +127,15 @@ BEYOND: dict[str, Checker] = {
         learned="With a critic that is right, lambda changes nothing: it only says how far a wrong critic is trusted.",
     ),
     "55.1": number(
-        _numbers(64, 64, 3, 4, 0.5),
-        "64 x 64 channels at each of 9 places of the kernel, a quarter of them are numbers, of which half stay.",
+        100 * block_circulant.ratio(0.25, 2),
+        "(1 - S) / B of the weights are left as numbers of 16 bits; each weight has a bit of mask besides.",
         wrong={
-            18432: "that is half of the weights; blocks of 4 hold a quarter as many numbers.",
-            9216: "half of the numbers are removed.",
-            512: "each of the nine places of the kernel has a matrix of its own.",
+            62.5: "that is without the mask, which costs a sixteenth.",
+            43.75: "that is what blocks of 2 save before anything is removed.",
+            18.75: "that is what pruning saves without blocks.",
         },
-        second="36,864 / 4 / 2.",
-        learned="An eighth is left: the blocks save three quarters before anything is pruned.",
+        second="1 - 0.75 / 2 - 1 / 16.",
+        learned="The mask costs a sixteenth whatever is left: blocks of 2 pay more for it than for numbers beyond 7/8.",
     ),
     "55.2": number(
         100 * math.sqrt(0.9 * 0.1 / 5000),
