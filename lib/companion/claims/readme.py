@@ -89,7 +89,9 @@ def summary(claims: pd.DataFrame) -> str:
 
 def totals(claims: pd.DataFrame) -> str:
     """Write in two sentences how many claims of the papers have which verdict."""
-    measured, arithmetic = (counts(claims).reindex([group], level="group").sum() for group in ("measured", "arithmetic"))
+    measured, arithmetic = (
+        counts(claims).reindex([group], level="group").sum() for group in ("measured", "arithmetic")
+    )
     numbers = ", ".join(f"{measured[verdict]} *{verdict}*" for verdict in VERDICTS)
     first = f"The papers make {measured.sum()} claims that need runs. Here they are {numbers}."
     return f"{first} Of {arithmetic.sum()} claims that are arithmetic {arithmetic[VERDICTS[0]]} hold."

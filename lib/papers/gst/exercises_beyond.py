@@ -9,6 +9,7 @@ import torch
 from lib.companion.exercises.checkers import Checker, function, number
 from lib.kernels import block_circulant
 from lib.models.game_player import Sizes
+from lib.papers.gst.experiments.compression import ratio
 from lib.training import actor_critic
 
 
@@ -127,7 +128,7 @@ BEYOND: dict[str, Checker] = {
         learned="With a critic that is right, lambda changes nothing: it only says how far a wrong critic is trusted.",
     ),
     "55.1": number(
-        100 * block_circulant.ratio(0.25, 2),
+        100 * ratio(0.25, 2),
         "(1 - S) / B of the weights are left as numbers of 16 bits; each weight has a bit of mask besides.",
         wrong={
             62.5: "that is without the mask, which costs a sixteenth.",
