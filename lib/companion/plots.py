@@ -63,6 +63,7 @@ NETWORKS = {
     "small_lenet": "small LeNet",
     "alexnet": "AlexNet",
     "resnet20": "ResNet-20",
+    "resnet32": "ResNet-32",
     "small_resnet": "ResNet-8",
     "resnet18": "ResNet-18",
     "resnet34": "ResNet-34",
