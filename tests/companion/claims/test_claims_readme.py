@@ -135,7 +135,8 @@ def test_check_passes_only_when_both_pages_are_in_step(place: tuple[Path, Path, 
         readme.check(*place)
     readme.write(*place)
     readme.check(*place)
-    for path, word, other in ((page, "1 *undecided*", "2 *undecided*"), (results / "claims.md", "**undecided**", "**reproduced**")):
+    typed = (page, "1 *undecided*", "2 *undecided*"), (results / "claims.md", "**undecided**", "**reproduced**")
+    for path, word, other in typed:
         path.write_text(path.read_text().replace(word, other))  # by hand
         with pytest.raises(BadInput, match=f"{path.name} is out of step"):
             readme.check(*place)
