@@ -104,6 +104,9 @@ DATA = {
     "multi30k-de-en": "Multi30k, German to English",
     "multi30k-en-de": "Multi30k, English to German",
 }
+ENVIRONMENTS = {"halfcheetah": "HalfCheetah", "hopper": "Hopper", "walker2d": "Walker2d", "humanoid": "Humanoid"}
+ALGORITHMS = {"bc": "BC", "bcq": "BCQ", "plain_bc": "plain BC"}  # of paper 1
+PARTS = {"critic1": "first critic", "critic2": "second critic"}  # networks of an agent whose names are not words
 VERDICT_COLOURS = {
     REPRODUCED: GREEN, PARTLY: SKY, UNDECIDED: YELLOW, DIFFERS: RED, MOOT: GREY, NOT_RUN: "#D9D9D9",
 }  # fmt: skip
@@ -124,6 +127,7 @@ def style() -> None:
         }
     )
     pd.set_option("display.max_colwidth", None)  # claims are sentences
+    pd.set_option("display.max_rows", 100)  # and a table of verdicts is never cut in its middle
     shell = get_ipython()
     if shell is not None:
         shell.run_line_magic("config", "InlineBackend.figure_formats = ['svg']")

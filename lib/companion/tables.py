@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
 from lib.companion import plots
-from lib.companion.claims.readme import measured_text
+from lib.companion.claims.readme import headline
+from lib.companion.results import read_cells
 
-VERDICT = ("printed", "measured [low, high]", "scale", "data", "verdict", "note")
-SHORT = ("printed", "measured [low, high]", "scale", "verdict")  # what fits beside a long claim on a page
+MEASURED = "measured [low, high]"
+VERDICT = ("printed", MEASURED, "seeds", "verdict", "scale", "data", "note")
+SHORT = ("printed", MEASURED, "seeds", "verdict", "scale")  # what fits beside a long claim on a page
+CELL = (MEASURED, "seeds", "verdict", "data")  # columns that each network of a claim has for itself
+TOGETHER = "together"  # the row of a claim's verdict, below those of its networks
 
 
 def directions(ends: pd.DataFrame) -> pd.DataFrame:
@@ -36,10 +42,107 @@ def directions(ends: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def verdicts(claims: pd.DataFrame, columns: Sequence[str] = VERDICT) -> pd.DataFrame:
-    """Tabulate rows of claims, by what they say; "measured [low, high]" may be among the columns. An empty note is left
-    out.
+def verdicts(claims: pd.DataFrame, columns: Sequence[str] = VERDICT, cells: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Tabulate verdicts by what the claims say: a row for each network, environment or device, in plain names.
+
+    Where these do not agree one row more has the claim's own verdict. All numbers of a claim are rounded alike. An
+    empty note is left out, and beside what was measured stands the number of seeds.
+
+    Args:
+        claims: rows of the scorecard.
+        columns: of the scorecard's and "measured [low, high]".
+        cells: of these claims; by default those that were written with the scorecard.
     """
-    numbers = [measured_text(row) for row in claims.to_dict("records")]
+    cells = read_cells(claims) if cells is None else cells
     shown = [name for name in columns if name != "note" or claims.note.any()]
-    return claims.assign(**{"measured [low, high]": numbers}).set_index("says")[shown]
+    if MEASURED in shown and "seeds" not in shown:
+        shown.insert(shown.index(MEASURED) + 1, "seeds")
+    rows = []
+    for claim in claims.to_dict("records"):
+        judged = _judged(claim, cells[cells.id == claim["id"]].to_dict("records")) if set(CELL) & set(shown) else [{}]
+        about = {name: claim[name] for name in shown if name not in CELL}
+        if "note" in about:
+            about["note"] = _short(claim["note"])
+        for number, one in enumerate(judged):  # what is said of the claim as a whole is said once
+            said = about if number == 0 else dict.fromkeys(about, "")
+            rows.append({"claim": claim["says"], "judged on": one.get("judged on", "")} | said | one)
+    table = pd.DataFrame(rows, columns=["claim", "judged on", *shown])
+    places = ["claim", "judged on"] if table["judged on"].any() else ["claim"]
+    return table.set_index(places)[shown]
+
+
+def network(cell: str) -> str:
+    """Name in plain words what a claim is judged on, such as "cifar10/resnet20" or "recorded-expert/hopper/actor"."""
+    first, *rest = cell.split("/")
+    if rest and " " in first:  # a device, and what was timed on it
+        device = re.sub(r"\(R\)|\(TM\)| Processor| CPU", "", first).replace(" @ ", ", ")
+        return f"{_words(', '.join(rest))} ({device})"
+    if rest and rest[0] in plots.NETWORKS and first in plots.DATA:
+        return ", ".join([plots.task(first, rest[0]), *rest[1:]])
+    if rest and first == "recorded-expert":  # everything offline is judged on our experts' recordings
+        return _words(", ".join(rest))
+    place, comma, method = cell.partition(", ")
+    data, _, name = place.partition(" ")
+    if data in plots.DATA and name in plots.NETWORKS:
+        return f"{plots.task(data, name)}{comma}{_words(method)}"
+    return _words(", ".join([first, *rest]))
+
+
+def _words(text: str) -> str:
+    """Replace names that code has by those of the figures, word by word."""
+    known = plots.ENVIRONMENTS | plots.PARTS | {name: look[0] for name, look in plots.PRUNERS.items()}
+    text = re.sub(r"[A-Za-z]\w*(-v\d)?", lambda word: known.get(re.sub(r"-v\d$", "", word[0]).lower(), word[0]), text)
+    return text.replace("_", " ")
+
+
+def _judged(claim: Mapping[str, object], cells: Sequence[Mapping[str, object]]) -> list[dict[str, str]]:
+    """The rows of a claim: one for each of its cells and, of several, one for all of them together."""
+    if not cells:
+        why = f": {claim['why']}" if claim.get("why") else ""
+        return [{"judged on": "", MEASURED: "", "seeds": "", "verdict": f"{claim['verdict']}{why}", "data": ""}]
+    digits = _digits(cells)
+    rows = [
+        {
+            "judged on": network(cell["cell"]),
+            MEASURED: _number(cell, digits),
+            "seeds": str(cell["seeds"] or ""),
+            "verdict": f"{cell['verdict']}: {cell['reason']}" if cell["reason"] else cell["verdict"],
+            "data": _data(claim, cell["cell"]),
+        }
+        for cell in cells
+    ]
+    if len({cell["verdict"] for cell in cells}) > 1:
+        empty = dict.fromkeys((MEASURED, "seeds", "data"), "")
+        rows.append(empty | {"judged on": TOGETHER, "verdict": headline(claim)})
+    return rows
+
+
+def _digits(cells: Sequence[Mapping[str, object]]) -> int:
+    """How many decimals show two figures of the widest interval, or three of the largest number without one."""
+    width = max(float(cell["high"]) - float(cell["low"]) if int(cell["seeds"]) > 1 else 0.0 for cell in cells)
+    size, figures = (width, 2) if width > 0 else (max(abs(float(cell["measured"])) for cell in cells), 3)
+    return 0 if size == 0 else min(max(figures - 1 - math.floor(math.log10(size)), 0), 4)
+
+
+def _number(cell: Mapping[str, object], digits: int) -> str:
+    """Write "1.40 [1.06, 1.74]", without the ends where there is no interval."""
+    ends = [float(cell[name]) for name in (("measured", "low", "high") if int(cell["seeds"]) > 1 else ("measured",))]
+    value, *ends = (f"{round(end, digits) + 0.0:,.{digits}f}" for end in ends)  # adding 0.0 turns -0.0 into 0.0
+    return f"{value} [{', '.join(ends)}]" if ends else value
+
+
+def _data(claim: Mapping[str, object], cell: str) -> str:
+    """Say whose data a cell stands on: the paper's or others that stand in for them; "" where it is none of both."""
+    pieces = str(claim["data"]).split("; ")
+    first = re.match(r"[^/, ]*", cell)[0]
+    own = [piece for piece in pieces if piece.startswith(first)] if first else []
+    said = own[0] if own else pieces[0]
+    if "(stand-in)" in said:
+        return "stand-in"
+    return said if said == "arithmetic" else "the paper's" if own and " @ " not in said else ""
+
+
+def _short(note: str) -> str:
+    """Shorten what a note says of the results at another scale: all their numbers stand in results/claims.md."""
+    said = r"put aside: the result at the \1 scale (it stands in results/claims.md)"
+    return re.sub(r"put aside: .* at the (\w+) scale$", said, note)

@@ -1,8 +1,11 @@
 """The notebooks' tables: the right rows, named as in the figures."""
 
+from math import nan
+
 import pandas as pd
 
-from lib.companion import plots, tables
+from lib.companion import plots, results, tables
+from lib.companion.claims.judge import CELLS
 from lib.companion.results import CLAIMS
 from lib.data import vision
 from lib.papers.two_four.experiments import two_four_networks, two_four_workflow
@@ -13,25 +16,94 @@ def test_everything_that_can_be_run_has_a_name_for_figures():
     assert set(plots.DATA) >= set(vision.names())
 
 
+def claim(**parts):
+    """A row of the scorecard."""
+    row = dict.fromkeys([*CLAIMS, "scale"], "") | {"id": "a", "says": "it works", "verdict": "reproduced"}
+    return pd.DataFrame([row | parts])
+
+
+def cells(*parts):
+    """The cells of this row: (name, measured, low, high, seeds, verdict, reason) each."""
+    return pd.DataFrame([("a", *cell) for cell in parts], columns=CELLS)
+
+
 def test_a_note_is_shown_where_there_is_one():
-    claim = dict.fromkeys([*CLAIMS, "scale"], "") | {"says": "it works", "seeds": ""}
-    assert "note" not in tables.verdicts(pd.DataFrame([claim]))
-    assert tables.verdicts(pd.DataFrame([claim, claim | {"note": "seen before"}])).note.tolist() == ["", "seen before"]
+    assert "note" not in tables.verdicts(claim(), cells=cells())
+    both = pd.concat([claim(), claim(id="b", note="seen before")])
+    assert tables.verdicts(both, cells=cells()).note.tolist() == ["", "seen before"]
+
+
+def test_what_was_put_aside_is_said_in_a_word():
+    note = "ours; put aside: cifar10/resnet20: 0.17 (one seed: no interval), with cifar10 at the real scale"
+    table = tables.verdicts(claim(note=note), ["note"])
+    assert table.note.item() == "ours; put aside: the result at the real scale (it stands in results/claims.md)"
 
 
 def test_verdicts_stand_by_what_the_claim_says():
-    claim = {
-        "says": "it works",
-        "measured": 1,
-        "low": 0,
-        "high": 2,
-        "seeds": 5,
-        "cells": 1,
-        "verdict": "reproduced",
-        "needs": "",
+    one = cells(("moons/moons_mlp", 1, 0, 2, 5, "reproduced", ""))
+    table = tables.verdicts(claim(data="moons: moons_mlp"), ["measured [low, high]", "verdict", "data"], one)
+    assert list(table.columns) == ["measured [low, high]", "seeds", "verdict", "data"]
+    assert table.loc["it works", "MLP on two moons"].tolist() == ["1.0 [0.0, 2.0]", "5", "reproduced", "the paper's"]
+
+
+def test_a_claim_has_a_row_for_each_network_and_one_for_all_of_them():
+    why = "cifar10/resnet20: 1.397 [1.058, 1.736], 3 seeds, moot (another fails); mnist/lenet5: -0.0267, reproduced"
+    data = "cifar10 (stand-in): resnet20; mnist: lenet5"
+    row = claim(printed="40 %", measured=-0.0267, cells=2, why=why, data=data)
+    two = cells(
+        ("cifar10/resnet20", 1.397, 1.058, 1.736, 3, "moot", "another fails"),
+        ("mnist/lenet5", -0.0267, -0.0646, 0.0113, 3, "reproduced", ""),
+    )
+    table = tables.verdicts(row, ["printed", "measured [low, high]", "verdict", "data"], two).reset_index()
+    assert table.drop(columns="claim").to_numpy().tolist() == [
+        ["ResNet-20 on CIFAR-10", "40 %", "1.40 [1.06, 1.74]", "3", "moot: another fails", "stand-in"],
+        ["LeNet-5 on MNIST", "", "-0.03 [-0.06, 0.01]", "3", "reproduced", "the paper's"],
+        ["together", "", "", "", "reproduced (1 of 2; 1 moot)", ""],
+    ]
+
+
+def test_where_all_agree_nothing_is_said_twice():
+    why = "moons/a: 1, differs; moons/b: 2, differs"
+    two = cells(("moons/a", 1, 1, 1, 0, "differs", ""), ("moons/b", 2, 2, 2, 0, "differs", ""))
+    table = tables.verdicts(claim(measured=1, cells=2, why=why, verdict="differs"), ["verdict"], two)
+    assert table.verdict.tolist() == ["differs", "differs"]
+
+
+def test_what_was_not_run_says_why():
+    row = claim(verdict="not run", why="needs ImageNet")
+    assert tables.verdicts(row, ["verdict"], cells()).verdict.tolist() == ["not run: needs ImageNet"]
+
+
+def test_without_columns_of_cells_a_claim_has_one_row():
+    two = cells(("moons/a", 1, 1, 1, 0, "differs", ""), ("moons/b", 2, 2, 2, 0, "differs", ""))
+    assert tables.verdicts(claim(printed="x", cells=2), ["printed"], two).loc["it works"].tolist() == ["x"]
+
+
+def test_one_seed_and_an_exact_number_have_no_interval_and_all_numbers_are_rounded_alike():
+    two = cells(("moons/a", 597750.0, nan, nan, 1, "undecided", ""), ("moons/b", 3.0, 3.0, 3.0, 0, "reproduced", ""))
+    table = tables.verdicts(claim(), ["measured [low, high]"], two)
+    assert table.to_numpy().tolist()[:2] == [["597,750", "1"], ["3", ""]]
+
+
+def test_networks_have_plain_names():
+    device = "Intel(R) Xeon(R) Processor @ 2.10GHz, 2 cores"
+    names = {
+        "recorded-expert/halfcheetah/critic1": "HalfCheetah, first critic",
+        f"{device}/actor, 1 at once": "actor, 1 at once (Intel Xeon, 2.10GHz, 2 cores)",
+        "HalfCheetah-v4, GST, B = 2, released at 0.5": "HalfCheetah, GST, B = 2, released at 0.5",
+        "digits small_resnet, reward-aware pruning": "ResNet-8 on 8 x 8 digits, reward-aware pruning",
+        "halfcheetah, snip, single weights, 5 % kept": "HalfCheetah, SNIP, single weights, 5 % kept",
+        "grammar/small_decoder/16 labels": "small decoder on a made text, 16 labels",
+        "synthetic/same_pitch_range, width 4": "synthetic, same pitch range, width 4",
     }
-    table = tables.verdicts(pd.DataFrame([claim]), ["measured [low, high]", "verdict"])
-    assert table.loc["it works"].tolist() == ["1.00 [0.00, 2.00], 5 seeds", "reproduced"]
+    assert {cell: tables.network(cell) for cell in names} == names
+
+
+def test_every_cell_of_the_scorecard_is_told_apart_by_its_name():
+    scorecard = results.read_scorecard()
+    cells = results.read_cells(scorecard)
+    assert not cells.assign(cell=cells.cell.map(tables.network)).duplicated(["id", "cell"]).any()
+    assert len(tables.verdicts(scorecard)) >= len(cells)
 
 
 def test_directions_of_paper_4_stand_in_the_figures_order():
@@ -47,11 +119,3 @@ def test_directions_of_paper_4_stand_in_the_figures_order():
     assert sparsified["accuracy, %"].startswith("98.00 [")
     assert sparsified["live weights"].startswith("30 [")
     assert sparsified["architecture, seed 0"] == "3-2"
-
-
-def test_of_several_cells_all_are_shown():
-    claim = {"says": "it works", "measured": 1, "low": 0, "high": 2, "seeds": 5, "cells": 2, "verdict": "partly"}
-    table = tables.verdicts(
-        pd.DataFrame([claim | {"why": "a: 3, reproduced; b: 1, differs"}]), ["measured [low, high]"]
-    )
-    assert table.loc["it works"].tolist() == ["a: 3, reproduced; b: 1, differs"]

@@ -15,7 +15,7 @@ import pandas as pd
 from lib import base
 from lib.base import BadInput
 from lib.companion.results import read_cells, read_scorecard, write_text
-from lib.companion.statistics import NOT_RUN, VERDICTS
+from lib.companion.statistics import MOOT, NOT_RUN, PARTLY, REPRODUCED, VERDICTS
 
 FOUND = base.PAPERS / "found.md"
 PARTS = ("found", "counts")
@@ -67,7 +67,7 @@ def table(claims: pd.DataFrame, shown_in: Mapping[str, str] | None = None) -> st
             measured_text(row, "<br>"),
         ]
         cells += [row["criterion"] + (f" ({row['note']})" if row["note"] else "")]
-        cells += [f"**{row['verdict']}**" if ran else f"not run: {row['why']}"]
+        cells += [f"**{headline(row)}**" if ran else f"not run: {row['why']}"]
         cells += [", ".join(part for part in (row["scale"], row["data"]) if part)]
         lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)
@@ -166,6 +166,20 @@ def numbers_text(row: Mapping[str, object]) -> str:
     if int(row["seeds"]) == 1:
         return f"{float(row['measured']):.2f} (one seed: no interval)"
     return f"{float(row['measured']):.2f} [{float(row['low']):.2f}, {float(row['high']):.2f}], {row['seeds']} seeds"
+
+
+def headline(row: Mapping[str, object]) -> str:
+    """Write a claim's verdict and, where its cells do not agree, of how many it is: "reproduced (1 of 2; 1 moot)"."""
+    verdict = str(row["verdict"])
+    if row["measured"] == "" or int(row["cells"]) < 2:
+        return verdict
+    endings = "|".join(VERDICTS)
+    each = [re.search(rf", ({endings})(?: \(.*\))?$", cell)[1] for cell in row["why"].split("; ")]
+    if set(each) == {verdict}:
+        return verdict
+    which, word = (REPRODUCED, f" {REPRODUCED}") if verdict == PARTLY else (verdict, "")
+    moot = f"; {each.count(MOOT)} {MOOT}" if MOOT in each else ""
+    return f"{verdict} ({each.count(which)} of {len(each)}{word}{moot})"
 
 
 def measured_text(row: Mapping[str, object], between: str = "; ") -> str:

@@ -75,7 +75,7 @@ def linked(notebook: nbformat.NotebookNode, rows: Mapping[str, str], claims: set
         said = None
         for data in outputs_of(cell):
             if table := data.get("text/html"):
-                data["text/html"] = re.sub(r"<th>.*?</th>", lambda head: rows.get(head[0], head[0]), table)
+                data["text/html"] = re.sub(r"<th( [^>]*)?>(.*?)</th>", lambda head: _linked_head(head, rows), table)
             if text := data.get("text/markdown"):  # Sphinx leads links of outputs nowhere by itself
                 data["text/markdown"] = re.sub(r"\]\((\d\d_\w+)\.ipynb\)", r"](\1.html)", text)
                 said = data
@@ -84,6 +84,12 @@ def linked(notebook: nbformat.NotebookNode, rows: Mapping[str, str], claims: set
         if said is not None and (named := claims_of(cell, claims)):
             said["text/markdown"] += "\n\n" + _rests_on(named, seen)
     return notebook
+
+
+def _linked_head(head: re.Match, rows: Mapping[str, str]) -> str:
+    """The head of a row, linked to its claim; one that stands before several rows says so in its attributes."""
+    attributes, said = head[1] or "", head[2]
+    return rows.get(f"<th>{said}</th>", head[0]).replace("<th>", f"<th{attributes}>", 1)
 
 
 def _rests_on(named: Iterable[str], seen: set[str]) -> str:
