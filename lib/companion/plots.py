@@ -240,14 +240,13 @@ def against_sparsity(axes: Axes, ends: pd.DataFrame) -> None:
     pruners = [name for name in PRUNERS if name in set(ends.pruner) - {"dense"}]
     for number, pruner in enumerate(pruners):
         groups = ends[ends.pruner == pruner].groupby("sparsity").normalised_return
-        places = [sparsities.index(sparsity) + 0.12 * (number - (len(pruners) - 1) / 2) for sparsity in groups.groups]
+        places = [sparsities.index(sparsity) + 0.15 * (number - (len(pruners) - 1) / 2) for sparsity in groups.groups]
         found = [interval(values.tolist()) for _, values in groups]
-        for place, (_, values) in zip(places, groups, strict=True):
-            axes.scatter([place] * len(values), values, s=7, color=PRUNERS[pruner][1], linewidths=0, alpha=0.7)
         means, bars = [each.value for each in found], None
         if min(each.seeds for each in found) > 1:
             bars = [[e.value - e.low for e in found], [e.high - e.value for e in found]]
-        axes.errorbar(places, means, yerr=bars, capsize=3, markersize=7, **variant_style(pruner, PRUNERS))
+        look = {"capsize": 2, "markersize": 5, "linewidth": 1, "elinewidth": 1}
+        axes.errorbar(places, means, yerr=bars, **look, **variant_style(pruner, PRUNERS))
     axes.set_xticks(range(len(sparsities)), [f"{100 * sparsity:g}" for sparsity in sparsities])
     axes.set(xlabel="weights removed, %")
     axes.grid(axis="x", visible=False)
