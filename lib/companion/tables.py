@@ -118,10 +118,16 @@ def _judged(claim: Mapping[str, object], cells: Sequence[Mapping[str, object]]) 
 
 
 def _digits(cells: Sequence[Mapping[str, object]]) -> int:
-    """How many decimals show two figures of the widest interval, or three of the largest number without one."""
-    width = max(float(cell["high"]) - float(cell["low"]) if int(cell["seeds"]) > 1 else 0.0 for cell in cells)
-    size, figures = (width, 2) if width > 0 else (max(abs(float(cell["measured"])) for cell in cells), 3)
-    return 0 if size == 0 else min(max(figures - 1 - math.floor(math.log10(size)), 0), 4)
+    """How many decimals show two figures of the widest interval and one of the narrowest, or three of a number without
+    one.
+    """
+    widths = [float(cell["high"]) - float(cell["low"]) for cell in cells if int(cell["seeds"]) > 1]
+    sizes = [
+        (size, figures) for size, figures in ((max(widths, default=0), 2), (min(widths, default=0), 1)) if size > 0
+    ]
+    sizes = sizes or [(max(abs(float(cell["measured"])) for cell in cells), 3)]
+    wanted = [figures - 1 - math.floor(math.log10(size)) for size, figures in sizes if size > 0]
+    return min(max([0, *wanted]), 4)
 
 
 def _number(cell: Mapping[str, object], digits: int) -> str:

@@ -220,7 +220,7 @@ SOLUTIONS = {
     "10.4": snip_mask,
     "10.5": 100,  # ten times the gradient, and ten times the Hessian
     "11.1": 50.0,
-    "11.2": 7.0,
+    "11.2": 6.0,
     "11.3": bcq_target,
     "11.4": lambda mean, log_std: round((mean**2 + math.exp(log_std) ** 2 - 1) / 2 - log_std, 6),
     "11.5": 80.3,

@@ -181,14 +181,14 @@ EXERCISES: dict[str, Checker] = {
         learned="The scale has no end: an agent that beats the expert has more than 100.",
     ),
     "11.2": number(
-        BCQSettings().minimum_weight * 6 + (1 - BCQSettings().minimum_weight) * 10,
+        BCQSettings().minimum_weight * 4 + (1 - BCQSettings().minimum_weight) * 12,
         "Three quarters of the lower, one quarter of the higher.",
         wrong={
-            9.0: "lambda weighs the lower value, 1 - lambda the higher.",
+            10.0: "lambda weighs the lower value, 1 - lambda the higher.",
             8.0: "that is their mean; lambda is not one half.",
-            6.0: "that is the lower value alone, as with lambda = 1.",
+            4.0: "that is the lower value alone, as with lambda = 1.",
         },
-        second="0.75 x 6 + 0.25 x 10.",
+        second="0.75 x 4 + 0.25 x 12.",
         learned="Two critics rarely err upwards together, so leaning towards the lower one keeps hopes down.",
     ),
     "12.1": function(
