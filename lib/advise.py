@@ -38,6 +38,7 @@ from lib.pruners.uses import uses
 
 COLUMNS = ("layer", "m", "n", "k", "sparsity", "batch", "dense_ms", "int8_ms", "two_four_ms", "csr_ms", "use", "why")
 METHODS = {"dense": "dense", "int8": "int8", "two_four": "2:4", "csr": "CSR"}
+TIE = "no difference"  # the answer where timings overlap: whatever is kept, nothing is lost
 CLEARLY = 1.05  # how many times as fast as dense another way must be before it is advised; less is noise
 FEW_CHANNELS = 256
 
@@ -70,8 +71,8 @@ def advise(
         select: as `pruners.prunable`.
 
     Returns:
-        A row a layer, columns COLUMNS: m, n, k of its product, milliseconds, `use` (one of METHODS), and `why`. What
-        has a matrix and cannot be pruned has a row with the reason.
+        A row a layer, columns COLUMNS: m, n, k of its product, milliseconds, `use` (one of METHODS, or TIE), and
+        `why`. What has a matrix and cannot be pruned has a row with the reason.
 
     Raises:
         BadInput: no batch or one below 1, a convolution without a shape, inputs that the model cannot take, weights
@@ -137,7 +138,8 @@ def verdict(times: Mapping[str, Sequence[float]], backend: str, thumb: str = "")
     """Return {use, why}: the fastest way if it is clearly faster than dense, and how the others compare with dense.
 
     Clearly is: with 95 % confidence the median over rounds of the ratio of both times, taken in the same round, is
-    above CLEARLY. Where 2:4 is computed densely it is never advised.
+    above CLEARLY. A way that is not, and that may be as fast as dense with the same confidence, is a tie. Where 2:4 is
+    computed densely it is never advised, and no tie either: it is the same product.
 
     Args:
         times: milliseconds of each round of each of METHODS.
@@ -146,14 +148,16 @@ def verdict(times: Mapping[str, Sequence[float]], backend: str, thumb: str = "")
     """
     gains = {method: median(times["dense"]) / median(each) for method, each in times.items() if method != "dense"}
     least = {method: surely(times["dense"], times[method]) for method in gains}
-    able = [method for method in gains if least[method] > CLEARLY and not (method == "two_four" and backend == "dense")]
-    use = max(able, key=gains.get) if able else "dense"
+    most = {method: 1 / surely(times[method], times["dense"]) for method in gains}
+    real = [method for method in gains if not (method == "two_four" and backend == "dense")]
+    able = [method for method in real if least[method] > CLEARLY]
+    close = [method for method in real if most[method] >= 1] if not able else []
+    use = max(able, key=gains.get) if able else TIE if close else "dense"
     told = ", ".join(f"{METHODS[method]} {gain:.2f} x" for method, gain in gains.items())
-    why = "dense is faster here" if use == "dense" else f"{METHODS[use]} is the fastest"
-    if use == "dense" and (close := [method for method in gains if gains[method] > 1]):
+    why = f"{METHODS[use]} is the fastest" if able else "dense is faster here"
+    if close:
         why = "no way is clearly faster than dense here"
-        doubts = ", ".join(f"{METHODS[method]} may be as little as {least[method]:.2f} x" for method in close)
-        told += f"; within the noise {doubts}"
+        told += "; within the noise " + ", ".join(f"{METHODS[m]} {least[m]:.2f} to {most[m]:.2f} x" for m in close)
     by_dense = "; 2:4 is computed densely, no sparse product is faster here" if backend == "dense" else ""
     return {"use": use, "why": f"{why} (speed relative to dense: {told}){by_dense}" + (f"; {thumb}" if thumb else "")}
 

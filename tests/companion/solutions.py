@@ -244,16 +244,16 @@ SOLUTIONS = {
     "20.5": 76.8,
     "21.1": 1.0737,
     "21.2": 1.78,
-    "21.3": lambda size, multiple: -(-size // multiple) * multiple,
+    "21.3": 223,  # 4,096 N / (4,096 + 2 N) = 312 / 1.555 at N = 222.4
     "21.4": lambda intensity, peak, bandwidth: min(peak, intensity * bandwidth),
-    "21.5": 100.3,
+    "21.5": 105.5,
     "22.1": 2_627_625,  # 16! / (4!^4 x 4!)
     "22.2": 33.3,
     "22.3": magnitude_kept,
     "22.4": lambda order: [order.index(column) for column in range(len(order))],
     "22.5": 5.2,
     "23.1": 0.40,
-    "23.2": 2,
+    "23.2": 0.63,
     "23.3": judge,
     "23.4": lambda weights, gradients, mask, rate: [
         keep * (w - rate * g) for w, g, keep in zip(weights, gradients, mask, strict=True)

@@ -51,7 +51,7 @@ def test_what_a_notebook_saves_of_a_scale_is_named_by_it(path: Path):
     saved = []
     for cell in code(path):
         for node in ast.walk(ast.parse(cell.source)):
-            if isinstance(node, ast.For) and ast.unparse(node.target).split(",")[0].strip("(") == "scale":
+            if isinstance(node, ast.For) and "scale" in re.findall(r"\w+", ast.unparse(node.target)):
                 inside = [ast.unparse(name) for name in saves(node)]
                 assert [name for name in inside if not name.endswith("_{scale}'")] == []
         saved += [ast.unparse(name) for name in saves(ast.parse(cell.source))]

@@ -12,7 +12,7 @@ import torch
 
 from lib import pruners
 from lib.companion.exercises.checkers import Checker, checking, function, number
-from lib.kernels import products, storage
+from lib.kernels import storage
 from lib.papers.two_four import (
     beyond_exercises,
     phases_exercises,
@@ -62,8 +62,12 @@ def _saved(value_bits: int) -> float:
     return 100 * (1 - storage.bits("two_four", 1, 4, 2, value_bits) / dense)
 
 
-def _padded(size: int, multiple: int) -> int:
-    return products.padded(torch.zeros(size, 1), multiple, 1).shape[0]
+def _examples_at_the_ridge(side: int, ridge: float) -> float:
+    """For how many examples a layer of side x side at 16 bit does as many operations a byte as the ridge says.
+
+    2 side^2 N operations, and two bytes for each of side^2 + 2 side N numbers: side N / (side + 2 N) = ridge.
+    """
+    return side * ridge / (side - 2 * ridge)
 
 
 def _roofline(intensity: float, peak: float, bandwidth: float) -> float:
@@ -95,6 +99,8 @@ def _kept_by_value(rows: list[list[float]]) -> float:
 def _inverse(order: list[int]) -> list[int]:
     return torch.tensor(order).argsort().tolist()
 
+
+RIDGE = 312e12 / 1.555e12  # of the A100 at 16 bit, operations a byte
 
 EXERCISES: dict[str, Checker] = (
     {
@@ -180,7 +186,8 @@ EXERCISES: dict[str, Checker] = (
                 1073.74: "in units of 10^9, please.",
             },
             second="M N K = 1024^3 = 1.0737 x 10^9.",
-            learned="An A100 could do this in two millionths of a second, if memory let it.",
+            learned=f"An A100 could do this in {2 * 1024**3 / 624e12 * 1e6:.1f} millionths of a second, "
+            "if memory let it.",
         ),
         "21.2": number(
             _memory_limit(),
@@ -194,20 +201,17 @@ EXERCISES: dict[str, Checker] = (
             second="The dense weight has 16 bits a place, the compressed one 9; input and result hardly count.",
             learned="A layer that waits for memory can gain at most what its storage shrinks by.",
         ),
-        "21.3": function(
-            _padded,
-            [(1, 16), (16, 16), (17, 16), (100, 32), (128, 64)],
-            "Round size / multiple up to a whole number, then multiply.",
-            wrong=[
-                (lambda size, multiple: size // multiple * multiple, "you round down, so columns would be cut off."),
-                (
-                    lambda size, multiple: (size // multiple + 1) * multiple,
-                    "16 is a multiple of 16 already; add nothing.",
-                ),
-                (lambda size, multiple: -(-size // multiple), "that is how many multiples; how many columns are they?"),
-            ],
-            second="-(-size // multiple) rounds a quotient up.",
-            learned="`two_four.linear` pads so and cuts the result; a zero column changes no sum.",
+        "21.3": number(
+            math.ceil(_examples_at_the_ridge(4096, RIDGE)),
+            "2 x 4,096^2 x N operations; how many bytes have weight, activations and result? Their quotient counts.",
+            tolerance=1.0,
+            wrong={
+                201: "that is the ridge in operations a byte; how many examples does it take?",
+                211: "activations and result are both moved: 2 x 4,096 x N numbers beside the weight.",
+                106: "a number of 16 bits has two bytes; they cancel the two operations.",
+            },
+            second="The intensity is 4,096 N / (4,096 + 2 N); set it to 312 / 1.555 and solve for N.",
+            learned="A layer as wide as this one needs hundreds of examples before fewer multiplications save time.",
         ),
         "21.4": function(
             _roofline,
@@ -228,15 +232,15 @@ EXERCISES: dict[str, Checker] = (
             learned="This one line is the roofline: it says before any kernel is written which of them can pay.",
         ),
         "21.5": number(
-            312e12 / (2 * 1.555e12),
-            "The ridge is peak / bandwidth. What does a doubled bandwidth make of it?",
-            tolerance=1.0,
+            _examples_at_the_ridge(4096, RIDGE / 2),
+            "The limit is lowest where the dense product reaches the ridge. Where does a doubled bandwidth move it?",
+            tolerance=2.0,
             wrong={
-                200.6: "that is the A100's ridge as it is.",
-                401.3: "more bandwidth moves the ridge to the left, not to the right.",
-                624: "that is a peak; the ridge is peak over bandwidth.",
+                222.4: "that is the A100 as it is; BANDWIDTH stands for one number of it.",
+                499.1: "more bandwidth moves the ridge to the left, not to the right.",
+                100.3: "that is the new ridge in operations a byte; the question is for N.",
             },
-            second="312e12 / 3.11e12.",
+            second="many = np.arange(1, 1001); many[predicted(4096, many, 4096, 16).argmin()]",
             learned="With more bandwidth arithmetic becomes the limit earlier, so 2:4 pays from fewer examples on.",
         ),
         "22.1": number(
@@ -248,7 +252,8 @@ EXERCISES: dict[str, Checker] = (
                 math.comb(16, 4): "that is how many ways there are for the first group alone.",
             },
             second="16! / (4!^4 x 4!)",
-            learned="Two and a half million are still tried in seconds; 24 columns have three million million.",
+            learned="Two and a half million are still tried in seconds; 24 columns have "
+            f"{math.factorial(24) / (24**6 * math.factorial(6)) / 1e12:.1f} million million.",
         ),
         "22.2": number(
             100 * (8 - 7) / (10 - 7),

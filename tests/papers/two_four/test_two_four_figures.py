@@ -44,3 +44,9 @@ def test_side_by_side_has_a_column_a_variant_and_the_last_epoch_in_it():
     assert row["2:4, retrained"].startswith("98.00 [")
     assert row["pruned, not retrained"] == ""  # these runs have none
     assert (row["network"], row["seeds"], row["epochs a session"]) == ("small LeNet on 8 x 8 digits", 2, 2)
+
+
+def test_an_interval_of_accuracies_ends_at_100_percent():
+    """97 and 99 with t(1) = 12.706: 98 +- 12.706."""
+    (row,) = figures.side_by_side(RUNS, ["retrained"], "quick").to_dict("records")
+    assert row["2:4, retrained"] == "98.00 [85.29, 100.00]"
