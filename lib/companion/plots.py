@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import matplotlib as mpl
+import matplotlib.pyplot as plt
 import pandas as pd
 import seaborn as sns
 from IPython import get_ipython
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
+from lib.companion.results import drawn
 from lib.companion.statistics import DIFFERS, MOOT, NOT_RUN, PARTLY, REPRODUCED, UNDECIDED, Interval, interval
 
 # Okabe and Ito's palette, told apart by colour-blind readers; each variant also has a marker and a line of its own.
@@ -132,6 +135,8 @@ def style() -> None:
     if shell is not None:
         shell.run_line_magic("config", "InlineBackend.figure_formats = ['svg']")
         shell.run_line_magic("config", "InlineBackend.print_figure_kwargs = {'metadata': {'Date': None}}")
+        plt.switch_backend(mpl.get_backend())  # the backend sets its own way of drawing when it starts
+        shell.display_formatter.formatters["image/svg+xml"].for_type(Figure, drawn)
 
 
 def label(variant: str) -> str:

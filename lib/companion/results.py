@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -167,7 +168,19 @@ def save_table(table: pd.DataFrame, name: str, out: str | None) -> None:
 
 
 def save_figure(figure: Figure, name: str, out: str | None) -> None:
-    """Keep a notebook's figure as OUT/figures/NAME.svg; does nothing where there is no OUT."""
+    """Keep a notebook's figure as OUT/figures/NAME.svg; does nothing where there is no OUT (a notebook run by hand).
+
+    It is drawn once: the notebook shows the same drawing (`drawn`).
+    """
     if out is not None:
-        with atomic(Path(out) / "figures" / f"{name}.svg") as file:
-            figure.savefig(file, format="svg", metadata={"Date": None})
+        figure.drawing = drawn(figure)
+        write_text(figure.drawing, Path(out) / "figures" / f"{name}.svg")
+
+
+def drawn(figure: Figure) -> str:
+    """Draw a figure as SVG, with the same bytes each time; one that `save_figure` has kept is not drawn again."""
+    if kept := getattr(figure, "drawing", ""):
+        return kept
+    file = io.StringIO()
+    figure.savefig(file, format="svg", metadata={"Date": None}, bbox_inches="tight")
+    return file.getvalue()
