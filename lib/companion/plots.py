@@ -296,7 +296,7 @@ def over_epochs(axes: Axes, rows: pd.DataFrame, column: str, direction: str) -> 
         axes.plot(one.epoch, one[column], linewidth=1, alpha=0.5, **look)
     table = rows.pivot(index="epoch", columns="seed", values=column)
     mean = table.ffill()[table.notna().mean(axis=1) > 0.5].mean(axis=1)
-    axes.plot(mean.index, mean, linewidth=2.5, label="mean of seeds", **look)
+    axes.plot(mean.index, mean, linewidth=2.5, label="mean of seeds" if rows.seed.nunique() > 1 else "one seed", **look)
     for stage in (1, 2):
         axes.axvline(rows[rows.stage == stage].epoch.max(), color="black", linestyle=":", linewidth=1)
 

@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from lib.companion import plots
-from lib.papers.gst.measures import METHODS
+from lib.papers.gst.measures import KEYS, METHODS
 
 # way of training: (label, colour, marker, line)
 METHODS = {
@@ -16,6 +16,7 @@ METHODS = {
     "regrow": (METHODS["regrow"], plots.YELLOW, "h", ":"),
     "gst_2": ("GST, B = 2", plots.GREEN, "^", "-"),
     "gst_4": ("GST, B = 4", plots.BLUE, "D", "-"),
+    "gst_4_end": ("GST, B = 4 to the end", plots.BLUE, "s", "--"),
     "projection": ("B = 4 to 2, projection", plots.RED, "X", ":"),
     "block4_friendly_block2": ("B = 4 to 2, block4 friendly block2", plots.SKY, "*", "--"),
     "block2_friendly_block4": ("B = 4 to 2, block2 friendly block4", plots.PINK, "P", "-."),
@@ -33,3 +34,20 @@ def curves(axes: Axes, runs: pd.DataFrame, column: str, method: str) -> None:
     mean = by_step.mean()
     axes.plot(mean, markevery=max(len(mean) // 8, 1), **plots.variant_style(method, METHODS))
     axes.fill_between(mean.index, by_step.min(), by_step.max(), color=METHODS[method][1], alpha=0.15, linewidth=0)
+
+
+def against_dense(runs: pd.DataFrame, dense: pd.DataFrame, evaluations: int = 5) -> pd.DataFrame:
+    """Compute how much more each run earns than the dense one of its seed, step by step, averaged over the last
+    evaluations.
+
+    Args:
+        runs, dense: one row an evaluation and seed, columns KEYS, step and return.
+        evaluations: so many up to each step are averaged, because a single one is noisy.
+
+    Returns:
+        The rows that have a dense partner, with the column lead, in units of the return.
+    """
+    partner = dense[["env", "seed", "step", "return"]]
+    rows = runs.merge(partner, on=["env", "seed", "step"], suffixes=("", "_dense")).sort_values("step")
+    lead = (rows["return"] - rows["return_dense"]).groupby([rows[key] for key in KEYS])
+    return rows.assign(lead=lead.transform(lambda one: one.rolling(evaluations, min_periods=1).mean()))
