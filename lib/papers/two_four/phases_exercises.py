@@ -17,15 +17,15 @@ def _may_read(places: int) -> list[list[bool]]:
     return torch.ones(places, places, dtype=torch.bool).tril().tolist()
 
 
-def _bits(shares: list[float]) -> float:
-    """What `lib.training.language.bits` measures, of a model that gave these shares to what came."""
-    two = torch.tensor([[share, 1 - share] for share in shares], dtype=torch.float64)
-    return round(float(F.nll_loss(two.log(), torch.zeros(len(shares), dtype=torch.long))) / math.log(2), 6)
+def _bits(probabilities: list[float]) -> float:
+    """What `lib.training.language.bits` measures, of a model that gave these probabilities to what came."""
+    two = torch.tensor([[p, 1 - p] for p in probabilities], dtype=torch.float64)
+    return round(float(F.nll_loss(two.log(), torch.zeros(len(probabilities), dtype=torch.long))) / math.log(2), 6)
 
 
-def _bits_of_the_mean(shares: list[float]) -> float:
-    """Takes the logarithm of the mean share: a typical mistake."""
-    return round(-math.log2(sum(shares) / len(shares)), 6)
+def _bits_of_the_mean(probabilities: list[float]) -> float:
+    """Takes the logarithm of the mean probability: a typical mistake."""
+    return round(-math.log2(sum(probabilities) / len(probabilities)), 6)
 
 
 def _dual(block: list[list[float]], n: int, rows: list[float], columns: list[float]) -> float:
@@ -85,7 +85,7 @@ EXERCISES: dict[str, Checker] = {
     ),
     "25.2": number(
         math.log2(65),
-        "Each character gets a share of 1/65; take minus its logarithm to base 2.",
+        "Each character gets a probability of 1/65; take minus its logarithm to base 2.",
         tolerance=0.005,
         wrong={
             math.log(65): "that is in nats; bits need the logarithm to base 2.",
@@ -111,11 +111,17 @@ EXERCISES: dict[str, Checker] = {
         [([0.5, 0.25],), ([1.0],), ([0.9, 0.05, 0.3, 0.3],), ([0.125] * 5,)],
         "The mean of minus the logarithm to base 2, over the characters that came; rounded to six digits.",
         wrong=[
-            (lambda shares: round(_bits(shares) * math.log(2), 6), "that is in nats; take the logarithm to base 2."),
-            (_bits_of_the_mean, "take the logarithm of each share first, the mean afterwards."),
-            (lambda shares: round(_bits(shares) * len(shares), 6), "bits *a character*: divide by how many there are."),
+            (
+                lambda probabilities: round(_bits(probabilities) * math.log(2), 6),
+                "that is in nats; take the logarithm to base 2.",
+            ),
+            (_bits_of_the_mean, "take the logarithm of each probability first, the mean afterwards."),
+            (
+                lambda probabilities: round(_bits(probabilities) * len(probabilities), 6),
+                "bits *a character*: divide by how many there are.",
+            ),
         ],
-        second="round(-sum(math.log2(share) for share in shares) / len(shares), 6)",
+        second="round(-sum(math.log2(p) for p in probabilities) / len(probabilities), 6)",
         learned="One character to which a model gave nothing would cost infinitely many bits: never be quite certain.",
     ),
     "25.5": number(
