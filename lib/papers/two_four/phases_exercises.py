@@ -39,6 +39,22 @@ def _dual_unclamped(block: list[list[float]], n: int, rows: list[float], columns
     return sum(map(sum, block)) + (n - size) * (sum(rows) + sum(columns))
 
 
+def _kept(block: list[list[float]], mask: list[list[bool]]) -> float:
+    return sum(
+        score for line, keeps in zip(block, mask, strict=True) for score, kept in zip(line, keeps, strict=True) if kept
+    )
+
+
+def _certifies(bound: Callable[..., float] = _dual) -> Callable[..., bool]:
+    """A judge of certificates by a bound: whether the mask reaches it."""
+    return lambda block, mask, rows, columns: abs(bound(block, sum(mask[0]), rows, columns) - _kept(block, mask)) < 1e-9
+
+
+def _bounds(block: list[list[float]], mask: list[list[bool]], rows: list[float], columns: list[float]) -> bool:
+    """Is content with any bound: a typical mistake."""
+    return _dual(block, sum(mask[0]), rows, columns) >= _kept(block, mask)
+
+
 def _greedy(block: list[list[float]], n: int) -> list[list[bool]]:
     return by_rule(torch.tensor(block, dtype=torch.float64), n, len(block), greedy).tolist()
 
@@ -147,26 +163,35 @@ EXERCISES: dict[str, Checker] = {
         learned="Both directions take 7 bits where one takes 11: freedom that is given up costs nothing to write.",
     ),
     "27.2": function(
-        _dual,
+        _certifies(),
         [
-            ([[3.0, 1.0], [2.0, 2.0]], 1, [2.0, 1.0], [1.0, 1.0]),
-            ([[4.0, 1.0], [1.0, 4.0]], 1, [0.0, 0.0], [0.0, 0.0]),
-            ([[1.0, 0.0, 2.0], [0.0, 5.0, 1.0], [3.0, 3.0, -1.0]], 2, [1.0, -1.0, 0.5], [0.0, 0.5, 2.0]),
+            ([[3.0, 1.0], [2.0, 2.0]], [[True, False], [False, True]], [2.0, 1.0], [1.0, 1.0]),
+            ([[3.0, 1.0], [2.0, 2.0]], [[False, True], [True, False]], [2.0, 1.0], [1.0, 1.0]),
+            ([[3.0, 1.0], [2.0, 2.0]], [[True, False], [False, True]], [0.0, 0.0], [0.0, 0.0]),
+            (
+                [[2.0, 2.0, 0.0], [2.0, 0.0, 2.0], [0.0, 2.0, 2.0]],
+                [[True, True, False], [True, False, True], [False, True, True]],
+                [1.0, 1.0, 1.0],
+                [0.0, 0.0, 0.0],
+            ),
         ],
-        "n times all prices together, and of each place what its score exceeds the two prices by, if it does.",
+        "Compute the bound of these prices, with as many kept in a row as the mask has, and what the mask keeps.",
         wrong=[
             (
-                lambda block, n, rows, columns: _dual(block, 1, rows, columns),
+                _certifies(lambda block, n, rows, columns: _dual(block, 1, rows, columns)),
                 "each row and each column holds n kept places, so its price is paid n times.",
             ),
-            (_dual_unclamped, "a place whose score is below its prices adds nothing; it takes nothing away."),
             (
-                lambda block, n, rows, columns: n * (sum(rows) + sum(columns)),
-                "a score above its two prices adds what is above them.",
+                _certifies(_dual_unclamped),
+                "a place whose score is below its prices adds nothing to the bound; it takes nothing away.",
+            ),
+            (
+                _bounds,
+                "all prices bound all masks; they prove that a mask is the best only where it reaches the bound.",
             ),
         ],
-        second="n * (sum(rows) + sum(columns)) + sum(max(0, block[i][j] - rows[i] - columns[j]) for all i and j).",
-        learned="Any prices give a bound, so a mask that reaches it is proved best, whoever found it.",
+        second="n * (sum(rows) + sum(columns)) + sum(max(0, block[i][j] - rows[i] - columns[j])) against the sum kept.",
+        learned="Whoever doubts a mask needs no search: one sum over the block settles it.",
     ),
     "27.3": number(
         100 * (33 - 30) / 33,
