@@ -47,7 +47,7 @@ class Wanda:
     pattern: Pattern
 
     def __call__(self, weight: Tensor, moments: Tensor) -> tuple[Tensor, Tensor]:
-        mask = self.pattern({"weight": _wanda(weight, moments.diagonal())})["weight"]
+        mask = self.pattern({"weight": wanda_scores(weight, moments.diagonal())})["weight"]
         return weight * mask, mask
 
 
@@ -174,7 +174,7 @@ def wanda(model: nn.Module, batches: Iterable[Inputs], select: Select = None) ->
     tensors = {}
     for name, layer in layers.items():
         parts = layer.matrix().chunk(len(moments[name]))
-        scores = [_wanda(part, own.diagonal()) for part, own in zip(parts, moments[name], strict=True)]
+        scores = [wanda_scores(part, own.diagonal()) for part, own in zip(parts, moments[name], strict=True)]
         tensors[name] = layer.layout.tensor(torch.cat(scores), layer.weight.shape).contiguous()
     return Scores(tensors, layers)
 
@@ -215,7 +215,8 @@ def columns_of(layer: Prunable, inputs: Tensor) -> Tensor:
     return places.permute(1, *kernel, 2, 0, *positions).flatten(2 + count).flatten(1, 1 + count)
 
 
-def _wanda(weight: Tensor, squares: Tensor) -> Tensor:
+def wanda_scores(weight: Tensor, squares: Tensor) -> Tensor:
+    """Score |W_ij| ||X_j||, from the weights of a layer [R, C] and the squared norms of its inputs [C]."""
     return weight.abs() * squares.sqrt().to(weight.device, weight.dtype)
 
 

@@ -30,17 +30,19 @@ from lib.pruners.masks import attach
 DECAY = 2e-4  # the paper's lambda_W, for SGD
 
 
-class _Refined(torch.autograd.Function):
+class Refined(torch.autograd.Function):
     """Compute mask * weight; all weights get the gradient of the product, and masked ones decay * weight beside it."""
 
     @staticmethod
     def forward(context, weight: Tensor, mask: Tensor, owner: StraightThrough) -> Tensor:
+        """Mask the weight."""
         context.save_for_backward(weight, mask)
         context.owner = owner
         return weight * mask
 
     @staticmethod
     def backward(context, gradient: Tensor) -> tuple[Tensor, None, None]:
+        """Pass the gradient to all weights, and draw masked ones towards zero (SR-STE, equation 8)."""
         weight, mask = context.saved_tensors
         context.owner.count(mask)
         return gradient + context.owner.decay * (weight * ~mask), None, None
@@ -69,7 +71,7 @@ class StraightThrough(nn.Module):
 
     def forward(self, weight: Tensor) -> Tensor:
         """Mask the weight."""
-        return _Refined.apply(weight, self.choose(weight.detach()), self)
+        return Refined.apply(weight, self.choose(weight.detach()), self)
 
     def count(self, mask: Tensor) -> None:
         """Count what has changed since the step before."""

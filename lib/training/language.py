@@ -30,10 +30,10 @@ def windows(text: Tensor, window: int, batch: int) -> Draw:
 
 
 def bits(model: nn.Module, text: Tensor, window: int, batch: int = 64) -> float:
-    """Measure a language model in bits a character: the mean of -log2 of the share it gave to what came next.
+    """Measure a language model in bits a character: the mean of -log2 of the probability it gave to what came next.
 
-    The text is read in windows that do not overlap, so a character is foreseen from half a window on average; each but
-    the first is foreseen once.
+    The text is read in windows that do not overlap, so a character is predicted from half a window on average; each but
+    the first is predicted once.
     """
     total = torch.zeros((), dtype=torch.float64)
     count = len(text) - 1

@@ -17,15 +17,15 @@ def _may_read(places: int) -> list[list[bool]]:
     return torch.ones(places, places, dtype=torch.bool).tril().tolist()
 
 
-def _bits(shares: list[float]) -> float:
-    """What `lib.training.language.bits` measures, of a model that gave these shares to what came."""
-    two = torch.tensor([[share, 1 - share] for share in shares], dtype=torch.float64)
-    return round(float(F.nll_loss(two.log(), torch.zeros(len(shares), dtype=torch.long))) / math.log(2), 6)
+def _bits(probabilities: list[float]) -> float:
+    """What `lib.training.language.bits` measures, of a model that gave these probabilities to what came."""
+    two = torch.tensor([[p, 1 - p] for p in probabilities], dtype=torch.float64)
+    return round(float(F.nll_loss(two.log(), torch.zeros(len(probabilities), dtype=torch.long))) / math.log(2), 6)
 
 
-def _bits_of_the_mean(shares: list[float]) -> float:
-    """Takes the logarithm of the mean share: a typical mistake."""
-    return round(-math.log2(sum(shares) / len(shares)), 6)
+def _bits_of_the_mean(probabilities: list[float]) -> float:
+    """Takes the logarithm of the mean probability: a typical mistake."""
+    return round(-math.log2(sum(probabilities) / len(probabilities)), 6)
 
 
 def _dual(block: list[list[float]], n: int, rows: list[float], columns: list[float]) -> float:
@@ -37,6 +37,22 @@ def _dual_unclamped(block: list[list[float]], n: int, rows: list[float], columns
     """Counts places whose score is below their prices as well: a typical mistake."""
     size = len(rows)
     return sum(map(sum, block)) + (n - size) * (sum(rows) + sum(columns))
+
+
+def _kept(block: list[list[float]], mask: list[list[bool]]) -> float:
+    return sum(
+        score for line, keeps in zip(block, mask, strict=True) for score, kept in zip(line, keeps, strict=True) if kept
+    )
+
+
+def _certifies(bound: Callable[..., float] = _dual) -> Callable[..., bool]:
+    """A judge of certificates by a bound: whether the mask reaches it."""
+    return lambda block, mask, rows, columns: abs(bound(block, sum(mask[0]), rows, columns) - _kept(block, mask)) < 1e-9
+
+
+def _bounds(block: list[list[float]], mask: list[list[bool]], rows: list[float], columns: list[float]) -> bool:
+    """Is content with any bound: a typical mistake."""
+    return _dual(block, sum(mask[0]), rows, columns) >= _kept(block, mask)
 
 
 def _greedy(block: list[list[float]], n: int) -> list[list[bool]]:
@@ -85,7 +101,7 @@ EXERCISES: dict[str, Checker] = {
     ),
     "25.2": number(
         math.log2(65),
-        "Each character gets a share of 1/65; take minus its logarithm to base 2.",
+        "Each character gets a probability of 1/65; take minus its logarithm to base 2.",
         tolerance=0.005,
         wrong={
             math.log(65): "that is in nats; bits need the logarithm to base 2.",
@@ -111,11 +127,17 @@ EXERCISES: dict[str, Checker] = {
         [([0.5, 0.25],), ([1.0],), ([0.9, 0.05, 0.3, 0.3],), ([0.125] * 5,)],
         "The mean of minus the logarithm to base 2, over the characters that came; rounded to six digits.",
         wrong=[
-            (lambda shares: round(_bits(shares) * math.log(2), 6), "that is in nats; take the logarithm to base 2."),
-            (_bits_of_the_mean, "take the logarithm of each share first, the mean afterwards."),
-            (lambda shares: round(_bits(shares) * len(shares), 6), "bits *a character*: divide by how many there are."),
+            (
+                lambda probabilities: round(_bits(probabilities) * math.log(2), 6),
+                "that is in nats; take the logarithm to base 2.",
+            ),
+            (_bits_of_the_mean, "take the logarithm of each probability first, the mean afterwards."),
+            (
+                lambda probabilities: round(_bits(probabilities) * len(probabilities), 6),
+                "bits *a character*: divide by how many there are.",
+            ),
         ],
-        second="round(-sum(math.log2(share) for share in shares) / len(shares), 6)",
+        second="round(-sum(math.log2(p) for p in probabilities) / len(probabilities), 6)",
         learned="One character to which a model gave nothing would cost infinitely many bits: never be quite certain.",
     ),
     "25.5": number(
@@ -141,26 +163,35 @@ EXERCISES: dict[str, Checker] = {
         learned="Both directions take 7 bits where one takes 11: freedom that is given up costs nothing to write.",
     ),
     "27.2": function(
-        _dual,
+        _certifies(),
         [
-            ([[3.0, 1.0], [2.0, 2.0]], 1, [2.0, 1.0], [1.0, 1.0]),
-            ([[4.0, 1.0], [1.0, 4.0]], 1, [0.0, 0.0], [0.0, 0.0]),
-            ([[1.0, 0.0, 2.0], [0.0, 5.0, 1.0], [3.0, 3.0, -1.0]], 2, [1.0, -1.0, 0.5], [0.0, 0.5, 2.0]),
+            ([[3.0, 1.0], [2.0, 2.0]], [[True, False], [False, True]], [2.0, 1.0], [1.0, 1.0]),
+            ([[3.0, 1.0], [2.0, 2.0]], [[False, True], [True, False]], [2.0, 1.0], [1.0, 1.0]),
+            ([[3.0, 1.0], [2.0, 2.0]], [[True, False], [False, True]], [0.0, 0.0], [0.0, 0.0]),
+            (
+                [[2.0, 2.0, 0.0], [2.0, 0.0, 2.0], [0.0, 2.0, 2.0]],
+                [[True, True, False], [True, False, True], [False, True, True]],
+                [1.0, 1.0, 1.0],
+                [0.0, 0.0, 0.0],
+            ),
         ],
-        "n times all prices together, and of each place what its score exceeds the two prices by, if it does.",
+        "Compute the bound of these prices, with as many kept in a row as the mask has, and what the mask keeps.",
         wrong=[
             (
-                lambda block, n, rows, columns: _dual(block, 1, rows, columns),
+                _certifies(lambda block, n, rows, columns: _dual(block, 1, rows, columns)),
                 "each row and each column holds n kept places, so its price is paid n times.",
             ),
-            (_dual_unclamped, "a place whose score is below its prices adds nothing; it takes nothing away."),
             (
-                lambda block, n, rows, columns: n * (sum(rows) + sum(columns)),
-                "a score above its two prices adds what is above them.",
+                _certifies(_dual_unclamped),
+                "a place whose score is below its prices adds nothing to the bound; it takes nothing away.",
+            ),
+            (
+                _bounds,
+                "all prices bound all masks; they prove that a mask is the best only where it reaches the bound.",
             ),
         ],
-        second="n * (sum(rows) + sum(columns)) + sum(max(0, block[i][j] - rows[i] - columns[j]) for all i and j).",
-        learned="Any prices give a bound, so a mask that reaches it is proved best, whoever found it.",
+        second="n * (sum(rows) + sum(columns)) + sum(max(0, block[i][j] - rows[i] - columns[j])) against the sum kept.",
+        learned="Whoever doubts a mask needs no search: one sum over the block settles it.",
     ),
     "27.3": number(
         100 * (33 - 30) / 33,

@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 
 from lib.companion.exercises.checkers import Checker, function, number
 
 BLOCKS, TABLE = 1_376_256, 512_000  # weights of `lib.models.translator.transformer` with 4,000 pieces
 
 
-def _clipped(translation: str, reference: str) -> float:
-    said, known = Counter(translation.split()), Counter(reference.split())
-    return round(sum((said & known).values()) / sum(said.values()), 6)
+def _count(lines: list[str]) -> int:
+    return sum(len(line.split()) for line in lines)
 
 
-def _not_clipped(translation: str, reference: str) -> float:
-    """Let a word count each time it is said."""
-    words, known = translation.split(), set(reference.split())
-    return round(sum(word in known for word in words) / len(words), 6)
+def _penalty(translations: list[str], references: list[str]) -> float:
+    return round(min(1.0, math.exp(1 - _count(references) / _count(translations))), 6)
 
 
-def _recall(translation: str, reference: str) -> float:
-    said, known = Counter(translation.split()), Counter(reference.split())
-    return round(sum((said & known).values()) / sum(known.values()), 6)
+def _unbounded(translations: list[str], references: list[str]) -> float:
+    """Rewards what is too long: a typical mistake."""
+    return round(math.exp(1 - _count(references) / _count(translations)), 6)
 
 
-def _kinds(translation: str, reference: str) -> float:
-    """Count each kind of word once."""
-    said, known = set(translation.split()), set(reference.split())
-    return round(len(said & known) / len(said), 6)
+def _by_sentence(translations: list[str], references: list[str]) -> float:
+    """Means the penalties of the sentences: a typical mistake."""
+    each = [_penalty([one], [other]) for one, other in zip(translations, references, strict=True)]
+    return round(sum(each) / len(each), 6)
+
+
+def _turned(translations: list[str], references: list[str]) -> float:
+    return _penalty(references, translations)
 
 
 def _best(first: list[float], second: list[list[float]], width: int) -> list[int]:
@@ -80,16 +80,23 @@ EXERCISES: dict[str, Checker] = {
         learned="The larger the vocabulary of a small network, the less of it the workflow of section 5.4 prunes.",
     ),
     "29.3": function(
-        _clipped,
-        [("the the cat", "the cat sat down"), ("two dogs run", "two dogs run"), ("a a a b", "a c")],
-        "A word counts at most as often as the reference has it. Divide by the words of the translation.",
-        wrong=[
-            (_not_clipped, "saying a right word again and again must not help: clip its count."),
-            (_recall, "precision divides by what was said, not by what should have been said."),
-            (_kinds, "a word that the reference has twice may be said twice: count words, not kinds of words."),
+        _penalty,
+        [
+            (["the cat", "a dog runs fast"], ["the cat sat down", "a dog runs"]),
+            (["a b c"], ["a b c d"]),
+            (["a b c d e", "a"], ["a b", "a b"]),
         ],
-        second="collections.Counter has an operator & that keeps the smaller count of each.",
-        learned="BLEU is the geometric mean of this for one to four words in a row, times the penalty for shortness.",
+        "Add up the words of all translations and of all references first; the penalty is never above 1.",
+        wrong=[
+            (_unbounded, "a corpus that is longer than its reference is not rewarded: the penalty is at most 1."),
+            (
+                _by_sentence,
+                "lengths are added up over the corpus first; a short sentence may be made up by a long one.",
+            ),
+            (_turned, "the reference's length goes over the translation's, not the other way round."),
+        ],
+        second="min(1, math.exp(1 - r / c)), with the words of all references over those of all translations.",
+        learned="The penalty is of the corpus: BLEU of single sentences, averaged, is another number.",
     ),
     "29.4": function(
         _best,
