@@ -14,7 +14,7 @@ from lib.models.game_player import ActorCritic, Sizes
 from lib.papers.gst.experiments import gst_games as experiment
 from lib.papers.gst.experiments.algorithm import share
 from lib.papers.gst.experiments.gst_games import Task, begun, layers
-from lib.papers.gst.experiments.ways import Blocks, Pruning
+from lib.papers.gst.experiments.methods import Blocks, Pruning
 from lib.pruners import attached, groups, prunable
 from lib.training.actor_critic import Settings
 from tests.papers.gst.resuming import end_of

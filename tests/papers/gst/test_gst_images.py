@@ -17,7 +17,7 @@ from lib.models.resnet import resnet32, small_resnet
 from lib.papers.gst.experiments import gst_images as experiment
 from lib.papers.gst.experiments.algorithm import share
 from lib.papers.gst.experiments.gst_images import Task, chosen
-from lib.papers.gst.experiments.ways import Blocks, Pruning
+from lib.papers.gst.experiments.methods import Blocks, Pruning
 from lib.training.supervised import Training
 from tests.papers.gst.resuming import end_of
 from tests.papers.stopping import StoppedAt
