@@ -80,6 +80,7 @@ class SparseLinear(nn.Module):
         return _csr(self.by_input_ends, self.by_input_places, values[self.order], self.shape[::-1])
 
     def extra_repr(self) -> str:
+        """Say how large the layer is; `print(model)` shows it."""
         return f"{self.shape[1]}, {self.shape[0]}, {len(self.values)} weights"
 
 

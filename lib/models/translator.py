@@ -112,7 +112,7 @@ class Transformer(Translator):
         return allowed, [(block.source_key(states), block.source_value(states)) for block in self.decoder]
 
     def forward(self, source: Tensor, written: Tensor) -> Tensor:
-        """See `Translator.forward`."""
+        """Return the logits of each next token, see `Translator.forward`."""
         allowed, memories = self.read(source)
         states = self.embed(written)
         for block, memory in zip(self.decoder, memories, strict=True):
@@ -120,13 +120,13 @@ class Transformer(Translator):
         return self.head(self.norm(states))
 
     def start(self, source: Tensor) -> State:
-        """See `Translator.start`."""
+        """Read the source and return the state before the first token, see `Translator.start`."""
         allowed, memories = self.read(source)
         nothing = memories[0][0][:, :0]
         return (allowed, *(part for memory in memories for part in memory), *[nothing] * (2 * len(memories)))
 
     def step(self, state: State, tokens: Tensor) -> tuple[Tensor, State]:
-        """See `Translator.step`."""
+        """Return the logits after these tokens and the new state, see `Translator.step`."""
         allowed, *parts = state
         pairs = list(zip(parts[::2], parts[1::2], strict=True))
         memories, pasts = pairs[: len(self.decoder)], pairs[len(self.decoder) :]
@@ -171,7 +171,7 @@ class Recurrent(Translator):
         return torch.stack([outputs[place] for place in sorted(outputs)], 1)
 
     def start(self, source: Tensor) -> State:
-        """See `Translator.start`."""
+        """Read the source and return the state before the first token, see `Translator.start`."""
         real, embedded = (source != PAD)[..., None], self.dropout(self.tokens(source))
         along = range(source.shape[1])
         ways = self._read(self.forwards, embedded, real, along), self._read(self.backwards, embedded, real, along[::-1])
@@ -180,7 +180,7 @@ class Recurrent(Translator):
         return (real[:, None, None, :, 0], self.source_key(read), self.source_value(read), *[zeros] * 5)
 
     def step(self, state: State, tokens: Tensor) -> tuple[Tensor, State]:
-        """See `Translator.step`."""
+        """Return the logits after these tokens and the new state, see `Translator.step`."""
         allowed, key, value, told, *layers = state
         embedded = self.dropout(self.tokens(tokens))
         first, first_cell = self.first.step(self.first.input(torch.cat([embedded, told], 1)), *layers[:2])
@@ -191,7 +191,7 @@ class Recurrent(Translator):
         return self.head(narrow), (allowed, key, value, told, first, first_cell, second, second_cell)
 
     def forward(self, source: Tensor, written: Tensor) -> Tensor:
-        """See `Translator.forward`."""
+        """Return the logits of each next token, see `Translator.forward`."""
         state, logits = self.start(source), []
         for tokens in written.T:
             found, state = self.step(state, tokens)

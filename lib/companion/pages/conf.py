@@ -30,23 +30,26 @@ suppress_warnings = ["mystnb.unknown_mime_type"]
 
 
 def inline(translator, node: nodes.math) -> None:
+    """Write an equation within a line as MathML."""
     translator.body.append(convert(node.astext()))
     raise nodes.SkipNode
 
 
 def block(translator, node: nodes.math_block) -> None:
+    """Write an equation that stands alone as MathML."""
     translator.body.append(f'<div class="equation">{convert(node.astext(), display="block")}</div>')
     raise nodes.SkipNode
 
 
 def neighbours(app, page: str, template: str, context: dict, doctree) -> None:
     """Lead to the previous and the next notebook of the same part only; the home page is before each first."""
-    for way in ("prev", "next"):
-        if context.get(way) and not same_part(page, context[way]["link"]):
+    for side in ("prev", "next"):
+        if context.get(side) and not same_part(page, context[side]["link"]):
             home = {"link": context["pathto"](context["root_doc"]), "title": "All notebooks"}
-            context[way] = home if page[:2].isdigit() else None
+            context[side] = home if page[:2].isdigit() else None
 
 
 def setup(app) -> None:
+    """Tell Sphinx of the functions above; it calls this by its name."""
     app.connect("html-page-context", neighbours)
     app.add_html_math_renderer("mathml", (inline, None), (block, None))

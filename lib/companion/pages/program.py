@@ -20,6 +20,7 @@ MARK = ".pages"  # a file in a folder that this program made, so that it may be 
 
 
 def main(words: list[str] | None = None) -> None:
+    """Run the command line; a message of one line and status 2 for what cannot be."""
     parser = argparse.ArgumentParser("python -m lib.pages", description=__doc__)
     parser.add_argument("--results", type=Path, default=base.RESULTS, help="where executed notebooks are")
     parser.add_argument("--out", type=Path, help="where pages go (default: html/)")

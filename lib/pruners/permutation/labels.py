@@ -99,7 +99,7 @@ class Ties:
 
 
 class Channels:
-    """Numbers for channels, and which of them are the same (union-find)."""
+    """Number the channels, and remember which of them are the same (union-find)."""
 
     def __init__(self):
         self.parent: list[int] = []
@@ -107,30 +107,36 @@ class Channels:
         self.reasons: dict[int, str] = {}
 
     def new(self, count: int, source: str) -> Tensor:
+        """Make the numbers [count] of a layer's channels; the layer's name stands in what `fixed` says."""
         first = len(self.parent)
         self.parent += range(first, first + count)
         self.made.append((source, torch.arange(first, first + count)))
         return self.made[-1][1]
 
     def find(self, channel: int) -> int:
+        """Return the number under which all channels tied with this one are known."""
         while self.parent[channel] != channel:
             self.parent[channel] = channel = self.parent[self.parent[channel]]
         return channel
 
     def tie(self, first: Tensor, second: Tensor) -> None:
+        """Make two tensors of channels, of shapes that broadcast, the same channels place by place."""
         first, second = torch.broadcast_tensors(first, second)
         differ = first != second
         for a, b in torch.stack([first[differ], second[differ]], dim=1).unique(dim=0).tolist():
             self.parent[self.find(b)] = self.find(a)
 
     def fix(self, channels: Tensor, why: str) -> None:
+        """Keep channels where they are; the first reason given is remembered."""
         for channel in channels.unique().tolist():
             self.reasons.setdefault(channel, why)
 
     def roots(self, channels: Tensor) -> Tensor:
+        """Return what `find` returns for each channel [n]."""
         return torch.tensor([self.find(channel) for channel in channels.tolist()])
 
     def fix_all(self, why: str) -> None:
+        """Keep every channel made so far where it is."""
         self.fix(torch.arange(len(self.parent)), why)
 
     def fixed(self) -> dict[int, str]:
