@@ -196,11 +196,11 @@ EXERCISES: dict[str, Checker] = {
     ),
     "31.4": number(
         3.0,
-        "Attention is of squares, and only its proportions count: 1 : s^2 : 4 for the student, 4 : 36 : 16 for the other.",
+        "Attention is of squares, and only proportions count: 1 : s^2 : 4 for the student, 4 : 36 : 16.",
         wrong={
             9: "the attention has the square of the channel: take the root.",
             6: "both are scaled to length 1, so only proportions count, and the student's first channel is half as large.",
-            36: "that is the energy of the self-teacher at that place; compare proportions, and take the root.",
+            36: "that is the self-teacher's energy there; compare proportions, and take the root.",
         },
         second="s^2 / 1 = 36 / 4.",
         learned="Signs, a common factor and the number of channels leave an attention as it is: it says only where.",
