@@ -111,11 +111,6 @@ def speaker(values, between, within):
     return round(sum(value / within for value in values) / precision, 6), round(1 / precision, 6)
 
 
-def attention(channels):
-    energy = [sum(c[i] ** 2 for c in channels) / len(channels) for i in range(len(channels[0]))]
-    return [round(one / math.sqrt(sum(e * e for e in energy)), 6) for one in energy]
-
-
 def kernel_matrix(coefficients):
     b = len(coefficients[0][0])
     rows, columns = range(b * len(coefficients)), range(b * len(coefficients[0]))
@@ -301,7 +296,7 @@ SOLUTIONS = {
     "31.1": 0.6,
     "31.2": soft_cross_entropy,
     "31.3": 950,
-    "31.4": attention,
+    "31.4": 3,
     "31.5": 1.0297,
     "32.1": 23.6,
     "32.2": (8 - 4) ** 2,
@@ -320,11 +315,13 @@ SOLUTIONS = {
         float(np.array([1 - pi[0], pi[0]]) @ np.array(losses) @ np.array([1 - pi[1], pi[1]])), 9
     ),
     "40.5": 10,
-    "41.1": 50 * (64 + 2),
+    "41.1": sum(3 <= 3300 / n <= 102 and 3300 % n == 0 for n in range(1, 81)),
     "41.2": 47 * 6,
     "41.3": may_wake,
-    "41.4": lambda losses, patience, tolerance: (
-        len(losses) > patience and bool(np.ptp(losses[-patience - 1 :]) <= tolerance)
+    "41.4": lambda losses, layers, patience, tolerance: (
+        len(losses) > patience
+        and bool(np.ptp(losses[-patience - 1 :]) <= tolerance)
+        and not any(may_wake(*layer) for layer in layers)
     ),
     "41.5": 3.7,
     "42.1": 250,

@@ -84,6 +84,16 @@ def _may_wake(awake: list[bool], open_now: list[bool]) -> bool:
     return bool(units.dormant().any()) and not bool(units.redundant().any())
 
 
+def _ended(losses: list[float], layers: list[tuple[list, list]], patience: int, tolerance: float) -> bool:
+    return gates.plateaus(losses, patience, tolerance) and not any(_may_wake(*layer) for layer in layers)
+
+
+def _pairs(weights: int, features: int, neurons: int) -> list[tuple[int, int]]:
+    """All numbers of features and neurons, up to so many of each, that give the moons' network so many weights."""
+    neuron_counts = (n for n in range(1, neurons + 1) if weights % n == 0)
+    return [(weights // n - 2, n) for n in neuron_counts if 1 <= weights // n - 2 <= features]
+
+
 def _saved(widths: list[int], layer: int) -> int:
     left = [width - (number == layer) for number, width in enumerate(widths)]
     before, after = (measures.weights("alexnet", "-".join(map(str, one))) for one in (widths, left))
@@ -162,15 +172,15 @@ EXERCISES: dict[str, Checker] = {
         learned="A gate that is nearly decided hardly ever learns: a share of 2 min(pi, 1 - pi) of the draws.",
     ),
     "41.1": number(
-        measures.weights("moons_mlp", "64-50"),
-        "The equation at the top: l1 (l0 + 2).",
+        len(_pairs(3300, 100, 80)),
+        "l1 (l0 + 2) = 3300, so l1 divides 3300; which divisors leave l0 at 100 or below?",
         wrong={
-            3328: "that takes 64 neurons and 50 features; the formula has the neurons outside.",
-            3200: "the two outputs read the neurons, too: two weights more for each.",
-            5200: "64 features are open, not 100 and 2.",
+            len(_pairs(3300, 3300, 3300)): "those are all; there are 100 features and 80 neurons at most.",
+            len(_pairs(3300, 3300, 80)): "at most 100 features can be open, too.",
+            len(_pairs(3300, 100, 3300)): "at most 80 neurons can be open, too.",
         },
-        second="50 x (64 + 2).",
-        learned="The paper's 3,300 weights fit this pair, but also 33 x (98 + 2) and several others.",
+        second="sum(3300 % l1 == 0 and 1 <= 3300 // l1 - 2 <= 100 for l1 in range(1, 81)).",
+        learned="So a number of weights alone does not say which architecture was found: 33 neurons, or 75.",
     ),
     "41.2": number(
         (50 - 3) * next(n for n in range(1, 99) if gates.plateaus([1.0] * n, 5, 0.0)),
@@ -205,27 +215,39 @@ EXERCISES: dict[str, Checker] = {
         learned="A layer that already wastes a neuron needs no other: that is what makes growth stop by itself.",
     ),
     "41.4": function(
-        gates.plateaus,
+        _ended,
         [
-            ([0.9, 0.7, 0.6, 0.62, 0.61], 2, 0.05),
-            ([0.6, 0.6], 2, 0.1),
-            ([0.5, 0.52, 0.54, 0.56], 3, 0.05),
-            ([1.0, 1.2, 1.21, 1.2], 2, 0.02),
+            ([0.9, 0.7, 0.6, 0.62, 0.61], [([True, True], [True, True]), ([True, False], [True, True])], 2, 0.05),
+            ([0.6, 0.6, 0.6], [([True, True], [True, False]), ([True, False], [True, False])], 2, 0.1),
+            ([0.6, 0.6, 0.6], [([True, False], [True, False]), ([True, True], [True, True])], 2, 0.1),
+            ([0.5, 0.52, 0.54, 0.56], [([True, True, False], [True, False, False])], 3, 0.05),
+            ([0.6, 0.6], [([True], [True])], 2, 0.1),
         ],
-        "Take losses[-patience - 1:]; there have to be so many, and largest less smallest within the tolerance.",
+        "Two questions: is the loss at rest, and is there no layer that may wake a neuron?",
         wrong=[
-            (_not_improving, "that is true of a rising loss as well; at rest means that it moves neither way."),
             (
-                lambda losses, patience, tolerance: gates.plateaus(losses, patience - 1, tolerance),
-                "patience + 1 losses, not patience.",
+                lambda losses, layers, patience, tolerance: gates.plateaus(losses, patience, tolerance),
+                "a loss at rest is when a neuron is woken; it ends when none can be.",
             ),
             (
-                lambda losses, patience, tolerance: abs(losses[-1] - losses[-patience - 1 :][0]) <= tolerance,
-                "there have to be patience + 1 losses, and those between count, too.",
+                lambda losses, layers, patience, tolerance: not any(_may_wake(*layer) for layer in layers),
+                "the loss has to be at rest as well.",
+            ),
+            (
+                lambda losses, layers, patience, tolerance: (
+                    gates.plateaus(losses, patience, tolerance) and not all(_may_wake(*layer) for layer in layers)
+                ),
+                "one layer that may wake a neuron is enough to go on.",
+            ),
+            (
+                lambda losses, layers, patience, tolerance: (
+                    _not_improving(losses, patience, tolerance) and not any(_may_wake(*layer) for layer in layers)
+                ),
+                "that takes a rising loss for one at rest; at rest means that it moves neither way.",
             ),
         ],
-        second="recent = losses[-patience - 1:]; len(losses) > patience and max(recent) - min(recent) <= tolerance",
-        learned="Read as 'no longer improving', the same word lets a network grow while its loss rises.",
+        second="plateaus(losses, patience, tolerance) and not any(may_wake(*layer) for layer in layers)",
+        learned="A spare neuron in every layer and a loss at rest: without gates that close in time it never comes.",
     ),
     "41.5": number(
         100 / 27,

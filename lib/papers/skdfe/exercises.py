@@ -62,11 +62,6 @@ def _speaker(values: list[float], between: float, within: float) -> tuple[float,
     return round(variance * sum(values) / within, 6), round(variance, 6)
 
 
-def _attention(channels: list[list[float]]) -> list[float]:
-    energy = np.square(channels).mean(0)
-    return np.round(energy / np.linalg.norm(energy), 6).tolist()
-
-
 def _saved(own: list[float], rival: list[float]) -> float:
     return round(float(np.mean(100 * (1 - np.array(own) / np.array(rival)))), 6)
 
@@ -199,28 +194,16 @@ EXERCISES: dict[str, Checker] = {
         second="0.2 / (0.04 / 190).",
         learned="A factor of nearly a thousand hides in one pair of bars: a weight of 100 fits only one reading.",
     ),
-    "31.4": function(
-        _attention,
-        [([[1.0, 2.0], [3.0, 0.0]],), ([[1.0, -1.0, 2.0]],), ([[0.5, 0.0], [-0.5, 1.0], [2.0, -3.0]],)],
-        "Square each number, average over the channels at each position, divide by the length of the result.",
-        wrong=[
-            (
-                lambda channels: np.round(np.square(channels).mean(0), 6).tolist(),
-                "it still has to be scaled to length 1, or a network with large maps would lose by its size alone.",
-            ),
-            (
-                lambda channels: np.round(np.square(channels).mean(0) / np.square(channels).mean(0).sum(), 6).tolist(),
-                "you scaled to a sum of 1; the length is the root of the sum of squares.",
-            ),
-            (
-                lambda channels: np.round(
-                    np.square(np.mean(channels, 0)) / np.linalg.norm(np.square(np.mean(channels, 0))), 6
-                ).tolist(),
-                "the mean is of squares, not the square of a mean: channels of opposite sign must not cancel.",
-            ),
-        ],
-        second="energy = [sum(c[i] ** 2 for c in channels) / len(channels) for i in range(len(channels[0]))].",
-        learned="So maps with different numbers of channels can be compared: what is left says only where.",
+    "31.4": number(
+        3.0,
+        "Attention is of squares, and only proportions count: 1 : s^2 : 4 for the student, 4 : 36 : 16.",
+        wrong={
+            9: "the attention has the square of the channel: take the root.",
+            6: "both are scaled to length 1, so only proportions count, and the student's first channel is half as large.",
+            36: "that is the self-teacher's energy there; compare proportions, and take the root.",
+        },
+        second="s^2 / 1 = 36 / 4.",
+        learned="Signs, a common factor and the number of channels leave an attention as it is: it says only where.",
     ),
     "31.5": number(
         -sum(share * math.log(share) for share in (0.5, 0.3, 0.2)),
