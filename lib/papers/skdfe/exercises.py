@@ -199,7 +199,7 @@ EXERCISES: dict[str, Checker] = {
         "Attention is of squares, and only proportions count: 1 : s^2 : 4 for the student, 4 : 36 : 16.",
         wrong={
             9: "the attention has the square of the channel: take the root.",
-            6: "both are scaled to length 1, so only proportions count, and the student's first channel is half as large.",
+            6: "both are scaled to length 1: only proportions count, and the student's first channel is half as large.",
             36: "that is the self-teacher's energy there; compare proportions, and take the root.",
         },
         second="s^2 / 1 = 36 / 4.",
