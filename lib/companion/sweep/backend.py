@@ -1,4 +1,4 @@
-"""Send the work of a sweep to processes of this machine, or to the workers of a Dask scheduler."""
+"""Set where a sweep sends its work: to processes of this machine, or to the workers of a Dask scheduler."""
 
 from __future__ import annotations
 

@@ -221,6 +221,7 @@ EXERCISES: dict[str, Checker] = {
             ([0.6, 0.6, 0.6], [([True, True], [True, False]), ([True, False], [True, False])], 2, 0.1),
             ([0.6, 0.6, 0.6], [([True, False], [True, False]), ([True, True], [True, True])], 2, 0.1),
             ([0.5, 0.52, 0.54, 0.56], [([True, True, False], [True, False, False])], 3, 0.05),
+            ([0.6, 0.6, 0.6], [([True, False], [True, False]), ([False, True], [False, True])], 2, 0.1),
             ([0.6, 0.6], [([True], [True])], 2, 0.1),
         ],
         "Two questions: is the loss at rest, and is there no layer that may wake a neuron?",

@@ -158,12 +158,15 @@ def test_lost_workers_and_a_lost_scheduler_are_said_in_one_line(monkeypatch: pyt
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A client whose scheduler answers and has lost all of its workers; it is looked at all the time."""
     monkeypatch.setattr(distributed, "Client", Client)
     monkeypatch.setattr(Client, "wait_for_workers", lambda client, count, timeout: None)
     monkeypatch.setattr(backend.joblib, "parallel_config", lambda *words, **more: contextlib.nullcontext())
     monkeypatch.setattr(backend, "WATCH_SECONDS", 0.01)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job is deaf to it
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def test_a_sweep_without_workers_says_once_that_it_waits(cluster, capsys: pytest.CaptureFixture):
