@@ -171,7 +171,8 @@ def _texts(readme: Path, results: Path, template: Path) -> dict[Path, str]:
     if not readme.exists():
         raise BadInput(f"{readme} does not exist; it would hold the counts of the claims")
     claims = read_scorecard(results)
-    parts = {"found": found(template.read_text(), claims, read_cells(claims, results)), "counts": totals(claims)}
+    counted = f"{totals(claims)}\n\n{summary(claims)}"
+    parts = {"found": found(template.read_text(), claims, read_cells(claims, results)), "counts": counted}
     return {readme: updated(readme.read_text(), parts), results / "claims.md": page(claims)}
 
 

@@ -92,7 +92,11 @@ def test_writing_changes_only_what_is_between_the_markers(place: tuple[Path, Pat
     first = (
         "The papers make 2 claims that need runs. Here they are 0 *reproduced*, 0 *partly*, 1 *undecided*, 0 *differs*,"
     )
-    assert counted == f"{first} 0 *moot*, 1 *not run*. Of 0 claims that are arithmetic 0 hold."
+    said, table = counted.split("\n\n")
+    assert said == f"{first} 0 *moot*, 1 *not run*. Of 0 claims that are arithmetic 0 hold."
+    lines = table.splitlines()
+    assert lines[0] == "| paper | claims | reproduced | partly | undecided | differs | moot | not run |"
+    assert lines[2:] == ["| 2 | measured | 0 | 0 | 1 | 0 | 0 | 1 |"]
     assert "it works" not in text  # claims stand on their own page
     assert line() in (place[1] / "claims.md").read_text().splitlines()
 
