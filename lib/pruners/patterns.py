@@ -215,7 +215,7 @@ def check(scores: Mapping[str, Tensor]) -> int | None:
             layout(scores, name)
         except BadInput as error:
             raise BadInput(f"{name}: {error}") from error
-        if not bool(torch.isfinite(score).all()):
+        if not bool(torch.isfinite(torch.stack(score.aminmax())).all()):  # one pass, no copy: NaN passes through both
             raise BadInput(f"{name}: {int((~torch.isfinite(score)).sum())} of {score.numel()} scores are not finite")
     runs = {len(score) if layout(scores, name).stacked else None for name, score in scores.items()}
     if len(runs) > 1:

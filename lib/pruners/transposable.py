@@ -117,13 +117,18 @@ def patterns() -> Tensor:
 def best_two_four(blocks: Tensor) -> Tensor:
     """Find of the 90 patterns the one that keeps most of each block, bool [blocks, 4, 4]; of equal ones the first.
 
-    One product gives the sums of all patterns. It is taken of a few thousand blocks at a time.
+    One product gives the sums of all patterns, of a few thousand blocks at a time. The largest sum and the first
+    pattern that has it are sought one after the other: two maxima are much faster here than one that keeps places.
     """
     kind = torch.float64 if blocks.dtype == torch.float64 else torch.float32
     every = patterns().flatten(1).to(blocks.device)
-    weights = every.to(kind).T.contiguous()
-    found = [(part.to(kind).flatten(1) @ weights).argmax(1) for part in blocks.split(CHUNK)]
-    return every[torch.cat(found)].reshape(blocks.shape)
+    weights, last = every.to(kind), len(every)
+    countdown = torch.arange(last, 0, -1, dtype=torch.uint8, device=blocks.device)[:, None]  # highest at the first
+    first = []
+    for part in blocks.split(CHUNK):
+        sums = weights @ part.to(kind).flatten(1).T
+        first.append(((sums == sums.amax(0)) * countdown).amax(0))
+    return every[last - torch.cat(first).long()].reshape(blocks.shape)
 
 
 def assignment(blocks: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
