@@ -43,8 +43,8 @@ DIRECTIONS = {
     "dense": ("dense", GREY, "o", "-"),
     "sparsify": ("sparsified", BLUE, "D", "-"),
     "expand": ("expanded", ORANGE, "v", "--"),
-    "magnitude": ("neurons cut by magnitude, retrained", GREEN, "^", "-."),
-    "fresh": ("dense, of the sparsified size", PINK, "P", ":"),
+    "magnitude": ("largest units, retrained", GREEN, "^", "-."),
+    "fresh": ("fresh, of the same shape", PINK, "P", ":"),
 }
 # paper 1: pruner: (label, colour, marker, line)
 PRUNERS = {
@@ -108,7 +108,13 @@ DATA = {
     "multi30k-de-en": "Multi30k, German to English",
     "multi30k-en-de": "Multi30k, English to German",
 }
-ENVIRONMENTS = {"halfcheetah": "HalfCheetah", "hopper": "Hopper", "walker2d": "Walker2d", "humanoid": "Humanoid"}
+ENVIRONMENTS = {
+    "halfcheetah": "HalfCheetah",
+    "hopper": "Hopper",
+    "walker2d": "Walker2d",
+    "humanoid": "Humanoid",
+    "breakout": "Breakout",
+}
 ALGORITHMS = {"bc": "BC", "bcq": "BCQ", "plain_bc": "plain BC"}  # of paper 1
 PARTS = {"critic1": "first critic", "critic2": "second critic"}  # networks of an agent whose names are not words
 VERDICT_COLOURS = {

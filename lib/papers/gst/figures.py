@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pandas as pd
 from matplotlib.axes import Axes
 
@@ -17,22 +19,36 @@ METHODS = {
     "gst_2": ("GST, B = 2", plots.GREEN, "^", "-"),
     "gst_4": ("GST, B = 4", plots.BLUE, "D", "-"),
     "gst_4_end": ("GST, B = 4 to the end", plots.BLUE, "s", "--"),
-    "projection": ("B = 4 to 2, projection", plots.RED, "X", ":"),
-    "block4_friendly_block2": ("B = 4 to 2, block4 friendly block2", plots.SKY, "*", "--"),
-    "block2_friendly_block4": ("B = 4 to 2, block2 friendly block4", plots.PINK, "P", "-."),
+    "projection": ("B = 4, then 2, projection", plots.RED, "X", ":"),
+    "block4_friendly_block2": ("B = 4, then 2, block4 friendly block2", plots.SKY, "*", "--"),
+    "block2_friendly_block4": ("B = 4, then 2, block2 friendly block4", plots.PINK, "P", "-."),
 }
 
 
-def curves(axes: Axes, runs: pd.DataFrame, column: str, method: str) -> None:
+def short(name: str) -> str:
+    """Shorten what `measures.method_of` calls a way of training, wherever it stands in a text.
+
+    "GST, B = 4, released at 1" becomes "GST, B = 4 to the end", "GST, B = 2, released at 0.5" becomes "GST, B = 2
+    (released at 0.5)", and the one conversion that was run, "GST, B = 4, released at 0.25, block4 friendly block2",
+    becomes "B = 4, then 2 (at 0.25)".
+    """
+    name = re.sub(r"GST, B = 4, released at ([\d.]+), block4 friendly block2", r"B = 4, then 2 (at \1)", name)
+    name = re.sub(r", released at 1(?![\d.])", " to the end", name)
+    return re.sub(r", released at ([\d.]+)", r" (released at \1)", name)
+
+
+def curves(axes: Axes, runs: pd.DataFrame, column: str, method: str, label: str | None = None) -> None:
     """Draw how a column of one way of training goes (paper 5): a line for the mean over seeds, a band for their range.
 
     Args:
         runs: one row an evaluation and seed, columns step and the one to draw.
         method: of METHODS.
+        label: another name than that of METHODS.
     """
     by_step = runs.groupby("step")[column]
     mean = by_step.mean()
-    axes.plot(mean, markevery=max(len(mean) // 8, 1), **plots.variant_style(method, METHODS))
+    look = plots.variant_style(method, METHODS) | ({"label": label} if label else {})
+    axes.plot(mean, markevery=max(len(mean) // 8, 1), **look)
     axes.fill_between(mean.index, by_step.min(), by_step.max(), color=METHODS[method][1], alpha=0.15, linewidth=0)
 
 

@@ -1,5 +1,6 @@
 """Curves of paper 5: leads over dense runs are paired by seed and step."""
 
+import matplotlib.pyplot as plt
 import pandas as pd
 
 from lib.papers.gst import figures, measures
@@ -20,3 +21,20 @@ def test_a_lead_is_over_the_dense_run_of_the_same_seed_and_averages_the_last_eva
 def test_rows_without_a_dense_partner_are_left_out():
     found = figures.against_dense(run("rwp", 0, [2, 4, 6]), run("dense", 0, [1, 1]))
     assert found.step.tolist() == [1, 2]
+
+
+def test_ways_of_training_have_short_names():
+    names = {
+        "a, GST, B = 4, released at 1": "a, GST, B = 4 to the end",
+        "a, GST, B = 2, released at 0.5": "a, GST, B = 2 (released at 0.5)",
+        "GST, B = 4, released at 0.25, block4 friendly block2": "B = 4, then 2 (at 0.25)",
+        "a, reward-aware pruning": "a, reward-aware pruning",
+    }
+    assert {name: figures.short(name) for name in names} == names
+
+
+def test_a_curve_may_have_a_name_of_its_own():
+    _, axes = plt.subplots()
+    figures.curves(axes, run("rwp", 0, [1, 2]), "return", "rwp")
+    figures.curves(axes, run("rwp", 0, [1, 2]), "return", "rwp", "mine")
+    assert [line.get_label() for line in axes.lines] == [figures.METHODS["rwp"][0], "mine"]
