@@ -76,10 +76,10 @@ def _roofline(intensity: float, peak: float, bandwidth: float) -> float:
 
 
 def _memory_limit() -> float:
-    """By the roofline of notebook 21, for one example: everything that is moved, dense over 2:4, at 16 bit."""
-    side = 4096
-    weight = storage.bits("dense", side, side, side**2, 16), storage.bits("two_four", side, side, side**2 // 2, 16)
-    return (weight[0] + 2 * side * 16) / (weight[1] + 2 * side * 16)
+    """By the roofline of notebook 21, for 64 examples: everything that is moved, dense over 2:4, at 8 bit."""
+    side, examples, bits = 4096, 64, 8
+    weight = storage.bits("dense", side, side, side**2, bits), storage.bits("two_four", side, side, side**2 // 2, bits)
+    return (weight[0] + 2 * side * examples * bits) / (weight[1] + 2 * side * examples * bits)
 
 
 def _magnitude_kept(rows: list[list[float]]) -> float:
@@ -191,27 +191,28 @@ EXERCISES: dict[str, Checker] = (
         ),
         "21.2": number(
             _memory_limit(),
-            "With one example memory is the limit: bytes moved by the dense product over those of the sparse one.",
+            "So few examples lie left of the ridge: bytes moved by the dense product over those of the sparse one.",
             tolerance=0.005,
             wrong={
-                2.0: "that is the limit of arithmetic; with one example memory is the limit.",
-                1.6: "that is for 8 bits, where metadata weigh more.",
-                0.56: "that is the sparse time over the dense one; turn it around.",
+                2.0: "that is the limit of arithmetic; with 64 examples memory is the limit.",
+                1.6: "that is the weight alone; activations and result are moved too, and do not shrink.",
+                1.74: "that is for 16 bits, where metadata weigh less.",
+                0.64: "that is the sparse time over the dense one; turn it around.",
             },
-            second="The dense weight has 16 bits a place, the compressed one 9; input and result hardly count.",
-            learned="A layer that waits for memory can gain at most what its storage shrinks by.",
+            second="Divide both by 4,096 bytes: (4,096 + 2 x 64) / (5/8 x 4,096 + 2 x 64).",
+            learned="A layer that waits for memory gains less than its storage shrinks: activations stay as they are.",
         ),
         "21.3": number(
-            math.ceil(_examples_at_the_ridge(4096, RIDGE)),
-            "2 x 4,096^2 x N operations; how many bytes have weight, activations and result? Their quotient counts.",
+            math.ceil(_examples_at_the_ridge(1024, RIDGE)),
+            "2 x 1,024^2 x N operations; how many bytes have weight, activations and result? Their quotient counts.",
             tolerance=1.0,
             wrong={
                 201: "that is the ridge in operations a byte; how many examples does it take?",
-                211: "activations and result are both moved: 2 x 4,096 x N numbers beside the weight.",
-                106: "a number of 16 bits has two bytes; they cancel the two operations.",
+                250: "activations and result are both moved: 2 x 1,024 x N numbers beside the weight.",
+                125: "a number of 16 bits has two bytes; they cancel the two operations.",
             },
-            second="The intensity is 4,096 N / (4,096 + 2 N); set it to 312 / 1.555 and solve for N.",
-            learned="A layer as wide as this one needs hundreds of examples before fewer multiplications save time.",
+            second="The intensity is 1,024 N / (1,024 + 2 N); set it to 312 / 1.555 and solve for N.",
+            learned="The narrower the layer, the more examples it takes before fewer multiplications save time.",
         ),
         "21.4": function(
             _roofline,
