@@ -243,7 +243,8 @@ def against_sparsity(axes: Axes, ends: pd.DataFrame) -> None:
     band.
 
     Args:
-        ends: one row a run, columns pruner, sparsity, normalised_return. Sparsities stand at equal distances.
+        ends: one row a run, columns pruner, sparsity, normalised_return. Sparsities stand at equal distances, every
+            second one shaded.
     """
     dense = interval(ends.normalised_return[ends.pruner == "dense"].tolist())
     if dense.seeds > 1:
@@ -253,15 +254,17 @@ def against_sparsity(axes: Axes, ends: pd.DataFrame) -> None:
     pruners = [name for name in PRUNERS if name in set(ends.pruner) - {"dense"}]
     for number, pruner in enumerate(pruners):
         groups = ends[ends.pruner == pruner].groupby("sparsity").normalised_return
-        places = [sparsities.index(sparsity) + 0.15 * (number - (len(pruners) - 1) / 2) for sparsity in groups.groups]
+        places = [sparsities.index(sparsity) + 0.1 * (number - (len(pruners) - 1) / 2) for sparsity in groups.groups]
         found = [interval(values.tolist()) for _, values in groups]
         means, bars = [each.value for each in found], None
         if min(each.seeds for each in found) > 1:
             bars = [[e.value - e.low for e in found], [e.high - e.value for e in found]]
         look = {"capsize": 2, "markersize": 5, "linewidth": 1, "elinewidth": 1}
         axes.errorbar(places, means, yerr=bars, **look, **variant_style(pruner, PRUNERS))
+    for place in range(1, len(sparsities), 2):  # which marks belong together
+        axes.axvspan(place - 0.5, place + 0.5, color="0.94", linewidth=0, zorder=0)
     axes.set_xticks(range(len(sparsities)), [f"{100 * sparsity:g}" for sparsity in sparsities])
-    axes.set(xlabel="weights removed, %")
+    axes.set(xlabel="weights removed, %", xlim=(-0.5, len(sparsities) - 0.5))
     axes.grid(axis="x", visible=False)
 
 
