@@ -12,6 +12,7 @@ that go. Layers are pruned in the order in which they run, each on the inputs th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -126,7 +127,8 @@ def inverse_factor(moments: Tensor, dampening: float = 0.0) -> Tensor:
 def one_shot(model: nn.Module, batches: Iterable[Inputs], solver: Solver, select: Select = None) -> nn.Module:
     """Prune a copy of a network, each layer solved on what its pruned predecessors give it; nothing is trained.
 
-    The calibration data pass through the network once a layer. The same model and batches give the same masks.
+    For each layer the calibration data pass through the network as far as this layer. The same model and batches give
+    the same masks.
 
     Args:
         batches: what the model is called with, see `pruners.inputs`.
@@ -146,9 +148,9 @@ def one_shot(model: nn.Module, batches: Iterable[Inputs], solver: Solver, select
     if masked := attached(model).keys() & set(names):
         raise BadInput(f"{min(masked)} has a mask already: one-shot pruning begins with a dense network")
     layers = _watched(model, names)
-    for name in _order(model, batches, layers):
+    for name, calls in _calls(model, batches, layers).items():
         layer = layers[name]
-        moments = _moments(model, batches, {name: layer})[name]
+        moments = _moments(model, batches, {name: layer}, calls)[name]
         parts = layer.matrix().chunk(len(moments))  # a group of a convolution has inputs of its own
         solved = [solver(part, own.to(part.device)) for part, own in zip(parts, moments, strict=True)]
         weight, mask = (
@@ -237,18 +239,29 @@ def _watched(model: nn.Module, names: Iterable[str]) -> dict[str, Prunable]:
     return layers
 
 
-def _order(model: nn.Module, batches: Sequence[Inputs], layers: Mapping[str, Prunable]) -> list[str]:
-    """The layers in the order in which they first run."""
-    seen: dict[str, None] = {}
+class _Enough(BaseException):
+    """End a forward pass of whose rest nothing is needed."""
+
+
+def _calls(model: nn.Module, batches: Sequence[Inputs], layers: Mapping[str, Prunable]) -> dict[str, list[int]]:
+    """How often each batch calls each layer, in the order in which the layers first run."""
     if not batches:
         raise BadInput("no batches to calibrate on: one-shot pruning needs at least one")
-    _feed(model, batches[:1], layers, lambda layer, inputs: seen.setdefault(layer.name))
-    _refuse_missed(layers, seen)
-    return list(seen)
+    calls: dict[str, list[int]] = {}
+    for number, batch in enumerate(batches):
+
+        def count(layer: Prunable, inputs: Tensor, number: int = number) -> None:
+            calls.setdefault(layer.name, [0] * len(batches))[number] += 1
+
+        _feed(model, [batch], layers, count)
+    _refuse_missed(layers, calls)
+    return calls
 
 
-def _moments(model: nn.Module, batches: Sequence[Inputs], layers: Mapping[str, Prunable]) -> dict[str, Tensor]:
-    """Second moments of what enters each layer, see `second_moments`."""
+def _moments(
+    model: nn.Module, batches: Sequence[Inputs], layers: Mapping[str, Prunable], calls: Sequence[int] | None = None
+) -> dict[str, Tensor]:
+    """Second moments of what enters each layer, see `second_moments`; `calls` as in `_feed`."""
     sums: dict[str, Tensor] = {}
     counts: dict[str, int] = {}
 
@@ -259,7 +272,7 @@ def _moments(model: nn.Module, batches: Sequence[Inputs], layers: Mapping[str, P
         sums[layer.name] = sums.get(layer.name, 0) + columns @ columns.mT
         counts[layer.name] = counts.get(layer.name, 0) + columns.shape[-1]
 
-    _feed(model, batches, layers, add)
+    _feed(model, batches, layers, add, calls)
     _refuse_missed(layers, sums)
     return {name: sums[name] / counts[name] for name in layers}
 
@@ -269,17 +282,33 @@ def _feed(
     batches: Sequence[Inputs],
     layers: Mapping[str, Prunable],
     watch: Callable[[Prunable, Tensor], object],
+    calls: Sequence[int] | None = None,
 ) -> None:
-    """Call the model on each batch, and `watch` with what enters each layer."""
+    """Call the model on each batch, and `watch` with what enters each layer.
+
+    Args:
+        calls: how often each batch calls these layers. It goes no further than the last of these calls, and not at all
+            where there are none. None: each batch goes through the whole model.
+    """
+    left = None
 
     def hook(layer: Prunable) -> Callable:
-        return lambda module, args, kwargs: watch(layer, args[0] if args else next(iter(kwargs.values()))) and None
+        def seen(module: nn.Module, args: tuple, kwargs: dict) -> None:
+            nonlocal left
+            watch(layer, args[0] if args else next(iter(kwargs.values())))
+            if left is not None and (left := left - 1) == 0:
+                raise _Enough
+
+        return seen
 
     handles = [layer.module.register_forward_pre_hook(hook(layer), with_kwargs=True) for layer in layers.values()]
     try:
         with torch.no_grad():
-            for batch in batches:
-                call(model, batch)
+            for number, batch in enumerate(batches):
+                left = calls[number] if calls else None
+                if left != 0:
+                    with suppress(_Enough):
+                        call(model, batch)
     finally:
         for handle in handles:
             handle.remove()

@@ -234,6 +234,37 @@ def test_each_layer_is_solved_on_what_its_pruned_predecessors_give_it():
     assert not torch.allclose(asked[1], dense.T @ dense / 64, rtol=0.01)
 
 
+class Wandering(nn.Module):
+    """Calls its first layer as often as the input says, and counts how often it comes to the end."""
+
+    def __init__(self):
+        super().__init__()
+        self.often, self.last, self.ends = nn.Linear(16, 16), nn.Linear(16, 16), 0
+
+    def forward(self, inputs: Tensor, times: int) -> Tensor:
+        for _ in range(times):
+            inputs = self.often(inputs)
+        outputs = self.last(inputs)
+        self.ends += 1
+        return outputs
+
+
+def test_a_forward_pass_ends_at_the_last_call_of_the_layer_that_is_looked_at():
+    torch.manual_seed(0)
+    model, inputs, asked = Wandering(), torch.randn(8, 16), []
+
+    def solver(weight: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        asked.append(second)
+        return pruners.Wanda(TWO_FOUR)(weight, second)
+
+    pruned = pruners.one_shot(model, [(inputs, 2), (inputs, 0), (inputs, 1)], solver)
+    assert pruned.ends == 3  # each batch was followed to the end once, to count the calls, and never again
+    entering = torch.cat([inputs, model.often(inputs), inputs]).detach().double()
+    torch.testing.assert_close(asked[0], entering.T @ entering / 24)  # both calls of the first batch, one of the last
+    entering = torch.cat([pruned.often(pruned.often(inputs)), inputs, pruned.often(inputs)]).detach().double()
+    torch.testing.assert_close(asked[1], entering.T @ entering / 24)
+
+
 def test_batches_may_be_tensors_tuples_or_dictionaries():
     class Two(nn.Module):
         def __init__(self):
