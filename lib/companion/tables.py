@@ -98,8 +98,9 @@ def _words(text: str) -> str:
 def _judged(claim: Mapping[str, object], cells: Sequence[Mapping[str, object]]) -> list[dict[str, str]]:
     """The rows of a claim: one for each of its cells and, of several, one for all of them together."""
     if not cells:
-        why = f": {_lacking(claim['why'])}" if claim.get("why") else ""
-        return [{"judged on": "", MEASURED: "", "seeds": "", "verdict": f"{claim['verdict']}{why}", "data": ""}]
+        lacks = f"would need {claim['needs']}" if claim.get("needs") else claim.get("why")
+        said = f"{claim['verdict']}: {lacks}" if lacks else claim["verdict"]
+        return [{"judged on": "", MEASURED: "", "seeds": "", "verdict": said, "data": ""}]
     digits = _digits(cells)
     rows = [
         {
@@ -115,26 +116,6 @@ def _judged(claim: Mapping[str, object], cells: Sequence[Mapping[str, object]]) 
         empty = dict.fromkeys((MEASURED, "seeds", "data"), "")
         rows.append(empty | {"judged on": TOGETHER, "verdict": headline(claim)})
     return rows
-
-
-def _lacking(why: str) -> str:
-    """Say in a reader's words which online training a claim lacks: "would need 1,000,000 steps of HalfCheetah".
-
-    Anything else stays as the judge has written it; all that was asked for stands in results/claims.md.
-    """
-    game = re.fullmatch(r"an absolute number needs (\w+), the \w+ scale has .*", why)
-    if game and game[1] in plots.ENVIRONMENTS:
-        return f"would need {plots.ENVIRONMENTS[game[1]]}"
-    runs = re.fullmatch(r"needs (.*); the runs of \w+ at the \w+ scale do not have it", why)
-    asked = dict(part.rpartition(" ")[::2] for part in runs[1].split(", ")) if runs else {}
-    if "env" in asked:
-        steps = f"{int(asked['steps']):,} steps of " if "steps" in asked else ""
-        return f"would need {steps}{_words(asked['env'])}"
-    ways = re.findall(r"conversion ([\w ]+)", why)
-    if ways:
-        *first, last = " or ".join(ways).replace("_", " ").split(" or ")
-        return f"would need, side by side, the conversions {', '.join(first)} and {last}"
-    return why
 
 
 def _digits(cells: Sequence[Mapping[str, object]]) -> int:

@@ -258,8 +258,8 @@ def _row(judged: Judged, claim: Claim) -> dict:
     That is the one with the worst mean of those with the worst verdict. `why` has all of them, and so has cells.csv.
     """
     if not judged.cells:
-        empty = dict.fromkeys(("measured", "low", "high", "seeds", "cells", "data", "needs"), "")
-        return empty | {"verdict": NOT_RUN, "why": judged.why}
+        empty = dict.fromkeys(("measured", "low", "high", "seeds", "cells", "data"), "")
+        return empty | {"verdict": NOT_RUN, "needs": claim.needs, "why": judged.why}
     counting = [cell for cell in judged.cells if cell.verdict != MOOT] or judged.cells
     worst = min(counting, key=lambda cell: (-VERDICTS.index(cell.verdict), _margin(cell.measured, claim.holds_if)))
     why = "; ".join(map(str, judged.cells))

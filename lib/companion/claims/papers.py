@@ -30,6 +30,8 @@ class Claim:
         kind: "relation" (this above that, kept within so much) can be judged on stand-in data, "number" (an absolute
             value) only on the paper's own; "arithmetic" follows from a definition or from how the code is built,
             whatever the runs are; "control" is a relation that the paper did not claim and a fair reader would ask for.
+        needs: what runs must hold before it can be judged, in a reader's words ("1,000,000 steps of Humanoid"); empty:
+            the judge's own words serve.
         note: what a reader of the verdict must know, such as a criterion that was written after a first look.
         not_run: why there is no measure; then measure and holds_if are left out.
         presupposes: ids of claims of the same paper, one or a list. Where one of them differs this one is moot: that
@@ -48,6 +50,7 @@ class Claim:
     measure: dict = field(default_factory=dict)
     holds_if: dict = field(default_factory=dict)
     not_run: str = ""
+    needs: str = ""
     note: str = ""
     presupposes: tuple[str, ...] = ()
     ceiling: float | None = None

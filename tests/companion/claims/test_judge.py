@@ -257,6 +257,8 @@ def test_whatever_there_are_no_runs_for_is_not_run_and_the_row_says_why(tmp_path
     write_csv(table.assign(seed=[0, 1]), path)  # no seed has both variants
     why = "needs variant new, against old; the runs of rl at the quick scale do not have it"
     assert judged(tmp_path, claim())["why"] == why
+    row = judged(tmp_path, replace(claim(), needs="the same seed twice"))
+    assert (row["why"], row["needs"]) == (why, "the same seed twice")
     write_csv(table[:0], path)  # a budget that ended before the first configuration
     row = judged(tmp_path, claim())
     assert (row["verdict"], row["why"]) == ("not run", "no run of rl is finished at the quick scale")
