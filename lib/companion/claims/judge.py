@@ -6,8 +6,9 @@ import hashlib
 import importlib
 import importlib.util
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 
 import pandas as pd
@@ -81,8 +82,9 @@ def judge(papers: list[Paper], scale: str, results: Path = base.RESULTS) -> tupl
         a claim that was measured, columns CELLS.
     """
     rows, cells = [], []
+    read = cache(partial(read_runs, scale=scale, results=results))  # many claims stand on the same runs
     for paper in papers:
-        found = {claim.id: _judged(claim, paper, scale, results) for claim in paper.claims}
+        found = {claim.id: _judged(claim, paper, scale, results, read) for claim in paper.claims}
         says = {claim.id: claim.says.replace(";", ",") for claim in paper.claims}
         for claim in grounds_first(paper):
             grounds = {f'presupposes "{says[ground]}"': found[ground] for ground in claim.presupposes}
@@ -134,8 +136,8 @@ def _definition(claim: Claim, paper: Paper) -> Interval:
     return _exact(_exact_numbers[key])
 
 
-def _judged(claim: Claim, paper: Paper, scale: str, results: Path) -> Judged:
-    """A claim as its own runs judge it, whatever it presupposes."""
+def _judged(claim: Claim, paper: Paper, scale: str, results: Path, read: Callable[[str], pd.DataFrame]) -> Judged:
+    """A claim as its own runs, which `read` gives by their experiment, judge it, whatever it presupposes."""
     if claim.not_run:
         return Judged(why=claim.not_run)
     if "bench" in claim.measure:
@@ -146,7 +148,7 @@ def _judged(claim: Claim, paper: Paper, scale: str, results: Path) -> Judged:
         return Judged((Cell("", exact, verdict(exact, claim.holds_if)),), "arithmetic")
     if not (results / scale / "runs" / f"{experiment}.csv").exists():
         return Judged(why=f"{MISSING} {experiment} at the {scale} scale")
-    runs = read_runs(experiment, scale, results)
+    runs = read(experiment).copy()  # a measure may add columns
     if runs.empty:
         return Judged(why=f"no run of {experiment} is finished at the {scale} scale")
     used = sorted(set(runs.data if "data" in runs else runs.env))  # whoever learns online has data from there

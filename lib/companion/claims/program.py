@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from lib import base
@@ -34,7 +35,7 @@ def main(words: list[str] | None = None) -> None:
         elif asked.written:
             write_criteria(asked.because)
         elif asked.scale:
-            write_scale(known(asked.scale), asked.results)
+            write_scale(known(asked.scale), papers.read(), asked.results)
         else:
             write_all(asked.results)
     except BadInput as error:
@@ -47,9 +48,10 @@ def write_all(results: Path = base.RESULTS, page: Path = base.README, template: 
     scales = [scale for scale in SCALES if any((results / scale / "runs").glob("*.csv"))]
     if not scales:
         raise BadInput("no scale has runs yet; python -m lib.sweep EXPERIMENT --scale quick")
+    there = papers.read()
     for scale in scales:
-        write_scale(scale, results)
-    write_csv(scorecard(papers.read(), results), results / "claims.csv")
+        write_scale(scale, there, results)
+    write_csv(scorecard(there, results), results / "claims.csv")
     readme.write(page, results, template)
 
 
@@ -68,10 +70,10 @@ def write_criteria(because: str = "", folder: Path = base.PAPERS) -> None:
     print(f"{len(new)} criteria written at {at}" + (": " if new else "") + ", ".join(new))
 
 
-def write_scale(scale: str, results: Path) -> None:
-    """Judge one scale, write its verdicts and their cells, and print the counts."""
+def write_scale(scale: str, judged: Sequence[papers.Paper], results: Path) -> None:
+    """Judge the claims of these papers at one scale, write its verdicts and their cells, and print the counts."""
     writable(results / scale)
-    claims, cells = judge(papers.read(), scale, results)
+    claims, cells = judge(judged, scale, results)
     write_csv(claims, results / scale / "claims.csv")
     write_csv(cells, results / scale / "cells.csv")
     print(f"{scale}: " + ", ".join(f"{n} {v}" for v, n in claims.verdict.value_counts().items()))
