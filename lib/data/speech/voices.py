@@ -56,9 +56,9 @@ class Voice:
 class Sizes:
     """Say how many there are of everything; `seconds` is the length of each utterance."""
 
-    train_speakers: int = 40
-    test_speakers: int = 40
-    sessions: int = 4
+    train_speakers: int = 30
+    test_speakers: int = 24
+    sessions: int = 3
     utterances: int = 3
     seconds: float = 2.0
 
