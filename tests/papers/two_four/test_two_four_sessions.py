@@ -11,7 +11,7 @@ from lib.companion.sweep.context import Context
 from lib.data import vision
 from lib.papers.two_four.experiments import two_four_sessions as experiment
 from lib.papers.two_four.experiments.two_four_sessions import Sessions, Task
-from lib.training.supervised import Training
+from lib.training.supervised import Training, accuracy
 
 EPOCHS = 4
 TRAINING = Training(EPOCHS, batch=32, learning_rate=0.1)
@@ -25,6 +25,7 @@ ENDS = {  # variant: epochs that the network has been trained at the end
     "sr_ste_long": 8,
     "sr_ste_transposable_long": 8,
     "dense_twice": 8,
+    "pruned": 4,
     "retrained": 8,
     "transposable": 8,
     "retrained_25": 5,
@@ -37,7 +38,7 @@ SECOND = {"halves", "dense_twice", "retrained", "transposable", "retrained_25", 
 @pytest.fixture(scope="module")
 def watched() -> tuple[list[dict], list[dict], int]:
     """The rows, what each session began and ended with, and how often the context heard of progress."""
-    data, seen, session = vision.load("digits"), [], Sessions.train
+    data, seen, session, record = vision.load("digits"), [], Sessions.train, Sessions.record
 
     def watch(self, variant, model, epochs, number=0, before=0):
         weights = {layer.name: layer.weight.detach().clone() for layer in pruners.prunable(model)}
@@ -47,10 +48,18 @@ def watched() -> tuple[list[dict], list[dict], int]:
         seen.append({"variant": variant, "number": number, "begin": weights, "end": end, "masks": masks})
         return found
 
+    def watch_record(self, variant, model, epochs):
+        weights = {layer.name: layer.weight.detach().clone() for layer in pruners.prunable(model)}
+        whole = {name: weight != 0 for name, weight in weights.items()}
+        about = {"begin": weights, "end": whole, "masks": pruners.attached(model)}
+        seen.append({"variant": variant, "number": 0} | about | {"accuracy": accuracy(model, self.examples)})
+        record(self, variant, model, epochs)
+
     few = {name: getattr(data, name)[:64] for name in ("train_inputs", "train_labels", "test_inputs", "test_labels")}
     context = Context()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Sessions, "train", watch)
+        patch.setattr(Sessions, "record", watch_record)
         patch.setattr(vision, "load", lambda name: replace(data, **few))
         configuration = experiment.configurations(experiment.Settings((TASK,)))[0]
         rows = experiment.run(configuration, context)
@@ -68,6 +77,7 @@ def test_rows_are_one_an_epoch_and_no_variant_is_trained_longer_than_it_says(wat
     for variant, end in ENDS.items():
         epochs = [row["epoch"] for row in rows if row["variant"] == variant]
         first = EPOCHS + 1 if variant in SECOND - {"halves"} else 1  # the first session of others is that of dense
+        first = end if variant == "pruned" else first
         assert epochs == list(range(first, end + 1)), variant
     assert all(set(row) == set(experiment.COLUMNS) for row in rows)
 
@@ -98,6 +108,14 @@ def test_shorter_second_sessions_begin_where_the_whole_one_does(watched):
         short = session(watched, variant, 1)
         assert all(torch.equal(short["begin"][name], weight) for name, weight in whole["begin"].items())
         assert all(torch.equal(short["masks"][name], mask) for name, mask in whole["masks"].items())
+
+
+def test_what_is_pruned_and_not_trained_again_is_what_the_second_sessions_begin_with(watched):
+    bare, whole = session(watched, "pruned", 0), session(watched, "retrained", 1)
+    assert all(torch.equal(bare["begin"][name], weight) for name, weight in whole["begin"].items())
+    assert all(torch.equal(bare["masks"][name], mask) for name, mask in whole["masks"].items())
+    (row,) = (row for row in watched[0] if row["variant"] == "pruned")
+    assert row["accuracy"] == bare["accuracy"]
 
 
 def test_flips_are_those_of_masks_that_are_learned(watched):

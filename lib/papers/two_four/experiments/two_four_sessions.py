@@ -15,8 +15,9 @@ With the steps of two:
     transposable               the workflow with a transposable mask
     sr_ste_long, sr_ste_transposable_long    SR-STE in one session of 2 E epochs
 
-And between the two, for section 6's outlook on shorter schedules: retrained_10, retrained_25 and so on, pruned after
-the first session and trained for so many percent of a second one, its schedule shortened as a whole.
+And between the two, for section 6's outlook on shorter schedules: pruned, which is not trained again, and retrained_10,
+retrained_25 and so on, pruned after the first session and trained for so many percent of a second one, its schedule
+shortened as a whole.
 
 All prune the same layers, those that fit a transposable mask. `flips` is how many entries of the masks changed a step,
 in percent, over the epoch; `epoch` counts all epochs that the network has been trained.
@@ -24,6 +25,7 @@ in percent, over the epoch; `epoch` counts all epochs that the network has been 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -40,7 +42,7 @@ from lib.data import vision
 from lib.models import plain, resnet
 from lib.papers.two_four.experiments.variants import masked_copy
 from lib.training.examples import Examples
-from lib.training.supervised import Training, seed_of, train
+from lib.training.supervised import Training, accuracy, seed_of, train
 
 NETWORKS: dict[str, Callable[[int], nn.Module]] = {  # from the number of classes
     "digits_mlp": plain.digits_mlp,
@@ -122,6 +124,7 @@ def run(configuration: dict, context: Context) -> list[dict]:
 
     sessions.train("dense_twice", masked_copy(dense, {}), epochs, 1, epochs)
     masks = sessions.masks(dense, TWO_FOUR)
+    sessions.record("pruned", masked_copy(dense, masks), epochs)
     sessions.train("retrained", masked_copy(dense, masks), epochs, 1, epochs)
     sessions.train("transposable", masked_copy(dense, sessions.masks(dense, BOTH_WAYS)), epochs, 1, epochs)
     for share in configuration["shares"]:
@@ -171,3 +174,8 @@ class Sessions:
             found = {"accuracy": row["accuracy"], "flips": row["flips"], "sparsity": sparsity}
             self.rows.append({**self.key, "variant": variant, "epoch": before + row["epoch"], **found})
         return model
+
+    def record(self, variant: str, model: nn.Module, epochs: int) -> None:
+        """Add the row of a model that is not trained further, after so many epochs."""
+        found = {"accuracy": accuracy(model, self.examples), "flips": math.nan, "sparsity": pruners.sparsity(model)}
+        self.rows.append({**self.key, "variant": variant, "epoch": epochs, **found})
