@@ -95,7 +95,7 @@ def test_networks_have_plain_names():
     names = {
         "recorded-expert/halfcheetah/critic1": "HalfCheetah, first critic",
         f"{device}/actor, 1 at once": "actor, 1 at once (Intel Xeon, 2.10GHz, 2 cores)",
-        "HalfCheetah-v4, GST, B = 2, released at 0.5": "HalfCheetah, GST, B = 2, released at 0.5",
+        "HalfCheetah-v4, GST, B = 2 (released at 0.5)": "HalfCheetah, GST, B = 2 (released at 0.5)",
         "digits small_resnet, reward-aware pruning": "ResNet-8 on 8 x 8 digits, reward-aware pruning",
         "halfcheetah, snip, single weights, 5 % kept": "HalfCheetah, SNIP, single weights, 5 % kept",
         "grammar/small_decoder/16 labels": "small decoder on a made text, 16 labels",

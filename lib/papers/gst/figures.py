@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pandas as pd
 from matplotlib.axes import Axes
 
@@ -23,18 +21,6 @@ METHODS = {
     "block4_friendly_block2": ("B = 4, then 2, block4 friendly block2", plots.SKY, "*", "--"),
     "block2_friendly_block4": ("B = 4, then 2, block2 friendly block4", plots.PINK, "P", "-."),
 }
-
-
-def short(name: str) -> str:
-    """Shorten what `measures.method_of` calls a way of training, wherever it stands in a text.
-
-    "GST, B = 4, released at 1" becomes "GST, B = 4 to the end", "GST, B = 2, released at 0.5" becomes "GST, B = 2
-    (released at 0.5)", and the one conversion that was run, "GST, B = 4, released at 0.25, block4 friendly block2",
-    becomes "B = 4, then 2 (at 0.25)".
-    """
-    name = re.sub(r"GST, B = 4, released at ([\d.]+), block4 friendly block2", r"B = 4, then 2 (at \1)", name)
-    name = re.sub(r", released at 1(?![\d.])", " to the end", name)
-    return re.sub(r", released at ([\d.]+)", r" (released at \1)", name)
 
 
 def curves(axes: Axes, runs: pd.DataFrame, column: str, method: str, label: str | None = None) -> None:

@@ -47,8 +47,8 @@ def test_leads_are_of_the_same_seed_and_in_percent_of_the_dense_return(table):
         "a, reward-aware pruning": {0: 10.0, 1: -10.0}
     }
     found = measures.lead(table, {"method": "gst", "shift": [0.25, 0.5]})
-    assert found["a, GST, B = 4, released at 0.5"] == {0: -50.0, 1: -10.0}
-    friendly = "a, GST, B = 4, released at 0.5, block4 friendly block2"
+    assert found["a, GST, B = 4 (released at 0.5)"] == {0: -50.0, 1: -10.0}
+    friendly = "a, GST, B = 4, then 2 (at 0.5, block4 friendly)"
     assert found[friendly] == {0: -40.0}
     chosen = {"conversion": ["block4_friendly_block2", "projection"]}
     assert measures.lead(table, chosen, {"conversion": "none"}) == {friendly: {0: 10.0}}  # in percent of 200
@@ -58,7 +58,7 @@ def test_ratios_are_in_percent_and_their_leads_in_points(table):
     assert measures.average_ratio(table, {"method": "rwp"}) == {"a, reward-aware pruning": {0: 40.0, 1: 50.0}}
     alone = {"method": "rwp", **measures.SINGLE}
     found = measures.ratio_lead(table, {"method": "gst", "conversion": "none"}, alone)
-    assert found["a, GST, B = 4, released at 0.5"] == pytest.approx({0: 30.0, 1: 10.0})
+    assert found["a, GST, B = 4 (released at 0.5)"] == pytest.approx({0: 30.0, 1: 10.0})
 
 
 def test_what_has_no_counterpart_or_too_few_steps_is_left_out(table):
@@ -102,14 +102,14 @@ def test_offline_leads_are_of_the_last_evaluation_of_the_same_seed_and_share():
     found = measures.offline_lead(table, {"choice": "snip"}, {"choice": "magnitude"})
     assert found == {"hopper, snip, B = 4 to the end, 5 % kept": {0: 10.0, 1: -5.0}}
     released = table.assign(**{"shift": table["shift"].replace(1.0, 0.5)})
-    assert "hopper, snip, B = 4, released at 0.5, 5 % kept" in measures.offline_lead(released, {"block": 4})
+    assert "hopper, snip, B = 4 (released at 0.5), 5 % kept" in measures.offline_lead(released, {"block": 4})
 
 
 def test_a_lead_may_be_of_any_part_of_the_training(table):
     early = table.copy()
     early.loc[(early.method == "gst") & (early.step <= 20), "return"] = 950.0
     found = measures.lead(early, {"method": "gst", "conversion": "none"}, part=(0, 0.2))
-    assert found == {"a, GST, B = 4, released at 0.5": {0: -25.0, 1: -50.0}}  # in percent of 200 and 100, the ends
+    assert found == {"a, GST, B = 4 (released at 0.5)": {0: -25.0, 1: -50.0}}  # in percent of 200 and 100, the ends
 
 
 def test_recovery_is_from_what_follows_the_shift_to_the_end(table):
@@ -117,7 +117,7 @@ def test_recovery_is_from_what_follows_the_shift_to_the_end(table):
     after = (table.method == "gst") & table.step.isin([50, 60])
     table.loc[after, "return"] = 700.0  # 300 below the dense one
     found = measures.recovery(table, {"method": "gst", "conversion": "none"})
-    assert found == {"a, GST, B = 4, released at 0.5": {0: 100 * (300 - 100) / 200, 1: 100 * (300 - 10) / 100}}
+    assert found == {"a, GST, B = 4 (released at 0.5)": {0: 100 * (300 - 100) / 200, 1: 100 * (300 - 10) / 100}}
     assert measures.recovery(table.assign(sparsity=0.4), {"method": "gst"}) == {}  # never released
     assert measures.pruned(table, {"method": "rwp"}) == {"a, reward-aware pruning": {0: 100.0, 1: 100.0}}
 
@@ -144,11 +144,11 @@ def classifiers() -> pd.DataFrame:
 def test_classifiers_are_compared_at_their_last_epoch_with_the_dense_one_of_the_same_seed():
     runs = classifiers()
     assert measures.accuracy_lead(runs, {"method": "gst"}) == {
-        "digits small, GST, B = 4, released at 0.5": {0: -1.0, 1: 0.0}
+        "digits small, GST, B = 4 (released at 0.5)": {0: -1.0, 1: 0.0}
     }
     assert measures.accuracy_lead(runs, {"method": "rwp"}) == {"digits small, reward-aware pruning": {0: -0.5, 1: 1.0}}
     against = {"method": "rwp", "block": 1, "shift": 0.0}
-    found = measures.saved_lead(runs, {"method": "gst"}, against)["digits small, GST, B = 4, released at 0.5"]
+    found = measures.saved_lead(runs, {"method": "gst"}, against)["digits small, GST, B = 4 (released at 0.5)"]
     assert found == pytest.approx({0: 60.0, 1: 60.0})
     assert measures.saved(runs, {"method": "rwp"})["digits small, reward-aware pruning"] == pytest.approx(
         {0: 20.0, 1: 20.0}
@@ -170,12 +170,10 @@ def players(dense=(10.0, 20.0)) -> pd.DataFrame:
 
 def test_players_are_compared_over_the_last_fifth_in_percent_of_their_rival():
     runs = players()
-    assert measures.score_lead(runs, {"method": "gst"}) == {
-        "bricks a2c, GST, B = 2, released at 1": {0: -10.0, 1: 10.0}
-    }
+    assert measures.score_lead(runs, {"method": "gst"}) == {"bricks a2c, GST, B = 2 to the end": {0: -10.0, 1: 10.0}}
     assert measures.score(runs, {"method": "dense"}) == {"bricks a2c, dense": {0: 10.0, 1: 20.0}}
     assert measures.score(runs, {"method": "dense"}, steps=101) == {}
-    assert measures.saved(runs, {"method": "gst"}, steps=100)["bricks a2c, GST, B = 2, released at 1"] == {
+    assert measures.saved(runs, {"method": "gst"}, steps=100)["bricks a2c, GST, B = 2 to the end"] == {
         0: 50.0,
         1: 50.0,
     }

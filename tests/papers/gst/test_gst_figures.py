@@ -23,16 +23,6 @@ def test_rows_without_a_dense_partner_are_left_out():
     assert found.step.tolist() == [1, 2]
 
 
-def test_ways_of_training_have_short_names():
-    names = {
-        "a, GST, B = 4, released at 1": "a, GST, B = 4 to the end",
-        "a, GST, B = 2, released at 0.5": "a, GST, B = 2 (released at 0.5)",
-        "GST, B = 4, released at 0.25, block4 friendly block2": "B = 4, then 2 (at 0.25)",
-        "a, reward-aware pruning": "a, reward-aware pruning",
-    }
-    assert {name: figures.short(name) for name in names} == names
-
-
 def test_a_curve_may_have_a_name_of_its_own():
     _, axes = plt.subplots()
     figures.curves(axes, run("rwp", 0, [1, 2]), "return", "rwp")
