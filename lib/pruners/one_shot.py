@@ -127,7 +127,9 @@ def inverse_factor(moments: Tensor, dampening: float = 0.0) -> Tensor:
 def one_shot(model: nn.Module, batches: Iterable[Inputs], solver: Solver, select: Select = None) -> nn.Module:
     """Prune a copy of a network, each layer solved on what its pruned predecessors give it; nothing is trained.
 
-    For each layer the calibration data pass through the network as far as this layer. The same model and batches give
+    For each layer the calibration data pass through the network as far as this layer: a forward pass ends once it has
+    called the layer as often as it did in the dense network. Where data find their way by what they are, as among
+    experts, pruning may lead more of them to a layer; these further calls go unseen. The same model and batches give
     the same masks.
 
     Args:
