@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Sequence
+from statistics import median
 
 import torch
 from torch import nn
@@ -18,9 +19,9 @@ from torch.nn import functional as F
 
 from lib import pruners
 from lib.bench.calls import dense_step, inference
-from lib.kernels.timing import in_turn
+from lib.kernels.timing import rounds, times_as_fast
 
-COLUMNS = ("network", "task", "examples", "sparsity", "implementation", "ms", "speedup")
+COLUMNS = ("network", "task", "examples", "sparsity", "implementation", "ms", "speedup", "speedup_low", "speedup_high")
 THREADS = 1  # so that runs on machines with more cores can be compared
 NETWORKS = {"actor": (23, 400, 300, 6), "decoder": (29, 750, 750, 6)}  # of BCQ; the decoder alone is BC
 SPARSITIES = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
@@ -29,7 +30,9 @@ BLOCK = 20  # calls a turn: an agent acts again and again, with its weights at h
 
 
 def run(device: str) -> list[dict]:
-    """Return one row a network, task, sparsity and implementation; speed-ups are over `dense` of the same turns."""
+    """Return one row a network, task, sparsity and implementation; speed-ups are over `dense` of the same turns,
+    with quartiles (`times_as_fast`).
+    """
     rows = []
     for network, sizes in NETWORKS.items():
         for sparsity in SPARSITIES:
@@ -42,12 +45,11 @@ def run(device: str) -> list[dict]:
                     name: inference(model, x) if task == "act" else dense_step(copy.deepcopy(model), x, y, F.mse_loss)
                     for name, model in models.items()
                 }
-                times = in_turn(calls, 2.0, block=BLOCK)
-                key = {"network": network, "task": task, "examples": examples, "sparsity": sparsity}
-                rows += [
-                    key | {"implementation": name, "ms": ms, "speedup": times["dense"] / ms}
-                    for name, ms in times.items()
-                ]
+                times = rounds(calls, 2.0, block=BLOCK)
+                key = (network, task, examples, sparsity)
+                for name, own in times.items():
+                    found = (*key, name, median(own), *times_as_fast(times["dense"], own))
+                    rows.append(dict(zip(COLUMNS, found, strict=True)))
     return rows
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from statistics import median
 
 import torch
 from torch import Tensor
@@ -21,10 +22,11 @@ from torch.nn import functional as F
 from lib import pruners
 from lib.kernels import storage, two_four
 from lib.kernels.products import csr, csr_linear, int8_linear, int_linear, quantised
-from lib.kernels.timing import in_turn
+from lib.kernels.timing import rounds, times_as_fast
 
 KEYS = ("backend", "dtype", "pattern", "sparsity")
-COLUMNS = ("backend", "dtype", "m", "n", "k", "pattern", "sparsity", "ms", "dense_ms", "speedup", "fraction_of_limit")
+SPEED = ("speedup", "speedup_low", "speedup_high")  # over the dense product, with quartiles: `times_as_fast`
+COLUMNS = ("backend", "dtype", "m", "n", "k", "pattern", "sparsity", "ms", "dense_ms", *SPEED, "fraction_of_limit")
 THREADS = 1  # on a CPU, so that runs on machines with more cores can be compared
 
 CPU_WEIGHTS = ((1024, 1024), (3072, 768), (768, 3072), (4096, 4096))  # m, k; the middle two are BERT-base's
@@ -108,15 +110,16 @@ class Searched:
 def compare(rivals: Rivals, m: int, n: int, k: int, seconds: float) -> Iterator[dict]:
     """Return the rows of one shape: rivals called in turn, those that fail left out and named with the reason."""
     failed = {key: why for key, call in rivals.items() if (why := failure(call))}
-    times = in_turn({key: call for key, call in rivals.items() if key not in failed}, seconds, warmup=1)
+    times = rounds({key: call for key, call in rivals.items() if key not in failed}, seconds, warmup=1)
+    medians = {key: median(own) for key, own in times.items()}
     first = next(iter(rivals))
-    dense = times.get(first)
+    dense = medians.get(first)
     for key in rivals:
-        row = dict(zip(KEYS, key, strict=True)) | {"m": m, "n": n, "k": k, "ms": times.get(key), "dense_ms": dense}
+        row = dict(zip(KEYS, key, strict=True)) | {"m": m, "n": n, "k": k, "ms": medians.get(key), "dense_ms": dense}
         if key in failed:
             row["backend"] += f" failed: {failed[key]}"
         elif dense is not None:
-            row["speedup"] = dense / times[key]
+            row |= zip(SPEED, times_as_fast(times[first], times[key]), strict=True)
             row["fraction_of_limit"] = row["speedup"] / limit(row, bits(first[1]))
         yield row
 

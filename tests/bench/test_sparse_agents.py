@@ -13,11 +13,11 @@ def test_rows_name_each_rival_and_what_it_gains(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(sparse_agents, "SPARSITIES", (0.5,))
     results = []
 
-    def in_turn(calls, seconds, block):
+    def rounds(calls, seconds, block):
         results.append({name: call() for name, call in calls.items()})
-        return {name: 6.0 / (1 + number) for number, name in enumerate(calls)}
+        return {name: [6.0 / (1 + number)] * 5 for number, name in enumerate(calls)}
 
-    monkeypatch.setattr(sparse_agents, "in_turn", in_turn)
+    monkeypatch.setattr(sparse_agents, "rounds", rounds)
     rows = sparse_agents.run("cpu")
     assert all(tuple(row) == sparse_agents.COLUMNS for row in rows)
     names = ["dense", "masked", "sparse"]
@@ -25,6 +25,7 @@ def test_rows_name_each_rival_and_what_it_gains(monkeypatch: pytest.MonkeyPatch)
         (task, examples, name) for task, examples in (("act", 1), ("act", 100), ("train", 100)) for name in names
     ]
     assert [row["speedup"] for row in rows[:3]] == [1.0, 2.0, 3.0]
+    assert [row["speedup_high"] for row in rows[:3]] == [1.0, 2.0, 3.0]
     for outputs in results[:2]:  # acting: the same answers
         assert torch.allclose(outputs["sparse"], outputs["dense"], atol=1e-6)
         assert torch.equal(outputs["masked"], outputs["dense"])
@@ -44,15 +45,15 @@ def test_what_is_timed_leaves_the_models_as_they_were(monkeypatch: pytest.Monkey
     for name, model in rivals.items():
         before[name] = {key: tensor.clone() for key, tensor in model.state_dict().items()}
 
-    def in_turn(calls, seconds, block):
+    def rounds(calls, seconds, block):
         for call in calls.values():
             call()
-        return dict.fromkeys(calls, 1.0)
+        return {key: [1.0, 1.0] for key in calls}
 
     monkeypatch.setattr(sparse_agents, "NETWORKS", {"small": (5, 9, 2)})
     monkeypatch.setattr(sparse_agents, "SPARSITIES", (0.5,))
     monkeypatch.setattr(sparse_agents, "rivals", lambda *_: rivals)
-    monkeypatch.setattr(sparse_agents, "in_turn", in_turn)
+    monkeypatch.setattr(sparse_agents, "rounds", rounds)
     sparse_agents.run("cpu")
     for name, model in rivals.items():
         assert all(torch.equal(tensor, before[name][key]) for key, tensor in model.state_dict().items()), name

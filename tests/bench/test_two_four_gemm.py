@@ -22,6 +22,7 @@ def test_a_processors_rows_hold_every_rival_and_the_dense_product_is_its_own():
         assert rows.speedup.iloc[0] == rows.fraction_of_limit.iloc[0] == 1
         assert rows.dense_ms.nunique() == 1
         assert ((rows.speedup - rows.dense_ms / rows.ms).abs() < 1e-9).all()
+        assert (rows.speedup_low <= rows.speedup_high).all()
     assert (table.m == 16).all()
     assert (table.k == 32).all()
 

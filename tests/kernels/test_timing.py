@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from lib.kernels import timing
-from lib.kernels.timing import in_turn
+from lib.kernels.timing import in_turn, times_as_fast
 
 
 def test_rivals_take_turns_and_each_is_called_as_often():
@@ -34,3 +34,12 @@ def test_a_turn_may_have_several_calls():
     calls: list[str] = []
     in_turn({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, seconds=0, warmup=1, block=3)
     assert calls == ["a", "b", *["a"] * 3, *["b"] * 3] + (["a"] * 3 + ["b"] * 3) * 4
+
+
+def test_half_of_the_ratios_of_single_calls_lie_between_the_quartiles():
+    """The ratios are 1, 2, 3, 4 and 50; the medians 6 and 2."""
+    ratio, low, high = times_as_fast([2.0, 4.0, 6.0, 8.0, 100.0], [2.0] * 5)
+    assert (ratio, low, high) == (3, 2, 4)
+    assert times_as_fast([2.0, 100.0], [1.0, 50.0]) == (2, 2, 2)
+    with pytest.raises(ValueError, match="zip"):
+        times_as_fast([1.0, 2.0], [1.0])
