@@ -16,7 +16,6 @@ laid = functools.cache(lambda name: grid(name, "real"))
 CSVS = sorted((base.RESULTS / "real" / "runs").glob("*.csv"))
 ADDED = {  # what params.yaml asks for and nobody has run yet: of an experiment, values of one of its settings
     "gst_td3": ("conversion", ("projection", "block2_friendly_block4")),  # paper 5, section 4.3
-    "two_four_masks": ("seed", (2,)),
     "two_four_one_shot": ("data", ("cifar10",)),
 }
 SUPERSEDED = ("npn_images",)  # the moons were run anew
