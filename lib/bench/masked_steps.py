@@ -19,6 +19,7 @@ from lib.models.lenet import lenet5
 from lib.models.resnet import resnet20
 
 COLUMNS = ("network", "implementation", "batch", "ms", "ratio_to_dense")
+BLOCK = 10  # steps a turn: training takes one after the other, with its weights at hand
 NETWORKS = {"lenet5": (lenet5, (1, 28, 28)), "resnet20": (resnet20, (3, 32, 32))}  # and the shape of an example
 
 
@@ -35,7 +36,8 @@ def run(device: str) -> list[dict]:
             pruners.detach(baked)
             images, labels = torch.randn(batch, *shape, device=device), torch.randint(10, (batch,), device=device)
             rivals = {"dense": dense, "masked": masked, "baked": baked}
-            times = in_turn({key: step(model, images, labels) for key, model in rivals.items()})
+            steps = {key: step(model, images, labels) for key, model in rivals.items()}
+            times = in_turn(steps, block=BLOCK)
             for key, milliseconds in times.items():
                 row = {"network": name, "implementation": key, "batch": batch, "ms": milliseconds}
                 rows.append(row | {"ratio_to_dense": milliseconds / times["dense"]})

@@ -24,6 +24,7 @@ from lib.models.lenet import lenet5
 from lib.pruners import gates
 
 COLUMNS = ("network", "implementation", "batch", "ms", "ratio_to_dense")
+BLOCK = 10  # steps a turn: training takes one after the other, with its weights at hand
 NETWORKS = {  # where the paper's sparsification ends (tables 1 and 2), and the shape of an example
     "lenet5": (lenet5, (7, 9, 109, 30), (1, 28, 28)),
     "alexnet": (alexnet, (89, 161, 131, 91, 57, 92, 299, 3486), (3, 32, 32)),
@@ -50,7 +51,7 @@ def run(device: str) -> list[dict]:
         for batch in (16, 128):
             images, labels = drawn(batch, shape, device), torch.randint(10, (batch,), device=device)
             rivals = {"dense": dense_step(dense, images, labels), "gated": gated_step(gated, images, labels)}
-            record(batch, in_turn(rivals), "dense")
+            record(batch, in_turn(rivals, block=BLOCK), "dense")
         dense.eval()
         for batch in (1, 128):
             images = drawn(batch, shape, device)

@@ -39,6 +39,7 @@ PUBLISHED = {  # method: (efficacy, seconds)
     "published: exhaustive search of 8 columns at a time (V100)": (35.5, 0.013),
     "published: random, best of 100000": (14.1, None),
 }
+ROUNDING = 1e-7  # share of the magnitude: columns are float32, and a gain below it may be of two equal orders
 CHUNK = 4096  # pairs of groups between two looks at the clock
 EXHAUSTIVE = 12  # most columns for which all orders are tried: 5,775 that differ, with 16 it would be 2.6 million
 
@@ -135,7 +136,7 @@ def channel_swap(weight: Tensor, seconds: float = math.inf) -> Tensor:
     while True:
         _swap_gains(columns, order, stale, first, second, gains)
         a, b = divmod(int(gains.argmax()), len(columns))
-        if gains[a, b] <= 1e-9 * float(columns.sum()) or time.monotonic() - began >= seconds:
+        if gains[a, b] <= ROUNDING * float(columns.sum()) or time.monotonic() - began >= seconds:
             return torch.from_numpy(order)
         order[[a, b]] = order[[b, a]]
         stale = (4 * np.array([a // 4, b // 4])[:, None] + np.arange(4)).ravel()
@@ -164,7 +165,7 @@ def eight_at_a_time(weight: Tensor, seconds: float = math.inf) -> Tensor:
                 break
         changed = np.zeros(count, np.bool_)
         for pair in np.argsort(-gains, kind="stable"):
-            if gains[pair] <= 1e-9 * float(columns.sum()):
+            if gains[pair] <= ROUNDING * float(columns.sum()):
                 break
             if not changed[pairs[pair]].any():
                 places = (4 * pairs[pair][:, None] + np.arange(4)).ravel()

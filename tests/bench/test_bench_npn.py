@@ -13,7 +13,7 @@ def test_rows_name_each_rival_and_what_flops_promise(monkeypatch):
     monkeypatch.setattr(npn, "NETWORKS", networks)
     timed = []
 
-    def in_turn(rivals):
+    def in_turn(rivals, block=1):
         for call in rivals.values():
             call()
         timed.append(rivals)

@@ -59,6 +59,21 @@ def test_channel_swap_ends_where_no_swap_gains():
             assert kept(weight[:, swapped]) <= end + 1e-5
 
 
+@pytest.mark.parametrize("search", [permutation.channel_swap, permutation.eight_at_a_time])
+def test_a_search_ends_where_columns_are_equal(monkeypatch: pytest.MonkeyPatch, search):
+    """A swap of equal columns gains nothing but its rounding, and that may be above zero both ways."""
+    weight = torch.randn(10, 64, generator=torch.Generator().manual_seed(0))
+    weight[:, ::3] = weight[:, :1]
+    looks = iter(range(1000))
+
+    def monotonic() -> float:
+        assert next(looks, None) is not None, "the search goes round in circles"
+        return 0.0
+
+    monkeypatch.setattr(permutation.time, "monotonic", monotonic)
+    assert sorted(search(weight).tolist()) == list(range(64))
+
+
 def test_channel_swap_takes_the_best_swap_first():
     """In two groups, one of large and one of small columns, one swap of the eight columns' sixteen gains most."""
     weight = permutation.gaussian(16, 8)

@@ -15,7 +15,7 @@ def test_a_masked_step_keeps_its_zeros_and_a_baked_one_fills_them(monkeypatch):
         models.append((model, len(images)))
         return make(model, images, labels)
 
-    def in_turn(calls):
+    def in_turn(calls, block):
         for call in calls.values():
             call()
         return {name: 2.0 + number for number, name in enumerate(calls)}
