@@ -59,10 +59,19 @@ class Measured:
     seeds: int
 
     def __format__(self, form: str) -> str:
-        form = form or ".2f"
+        form = re.sub(r"^[+ -]?", r"\g<0>z", form or ".2f")  # z: no "-0.0"
         if self.seeds < 2:
             return format(self.value, form)
         return f"{self.value:{form}} [{self.low:{form}}, {self.high:{form}}]"
+
+
+def timed(row: Mapping[str, float]) -> Measured:
+    """Read how many times as fast a row of a benchmark is (columns "speedup", "speedup_low" and "speedup_high").
+
+    What stands in brackets then are the quartiles of single calls, see `lib.kernels.timing.times_as_fast`.
+    """
+    many = 2  # calls enough for ends
+    return Measured(*(float(row[name]) for name in ("speedup", "speedup_low", "speedup_high")), seeds=many)
 
 
 def sentence(

@@ -201,9 +201,8 @@ def with_interval(values: Sequence[float], digits: int = 2) -> str:
 
 def interval_text(measured: Interval, digits: int = 2) -> str:
     """Write as `with_interval` does an interval that is known already."""
-    if measured.seeds == 1:
-        return f"{measured.value:.{digits}f} (one seed)"
-    return f"{measured.value:.{digits}f} [{measured.low:.{digits}f}, {measured.high:.{digits}f}]"
+    value, low, high = (f"{one:z.{digits}f}" for one in (measured.value, measured.low, measured.high))  # z: no "-0.0"
+    return f"{value} (one seed)" if measured.seeds == 1 else f"{value} [{low}, {high}]"
 
 
 def means_with_intervals(axes: Axes, groups: Mapping[str, Sequence[float]]) -> None:

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from lib.base import BadInput
-from lib.companion import lesson
+from lib.companion import lesson, plots
 from lib.companion.lesson import ChangedFinding, sentence
 from lib.companion.statistics import Interval
 
@@ -26,6 +26,17 @@ def test_numbers_come_from_the_ledger_and_from_what_is_given():
 def test_an_interval_is_printed_with_its_ends_and_one_seed_without():
     assert sentence("{gain:.1f}", gain=Interval(1.25, -0.5, 3.0, 3)) == "1.2 [-0.5, 3.0]"
     assert sentence("{gain:.1f}", gain=Interval(1.25, float("-inf"), float("inf"), 1)) == "1.2"
+
+
+def test_a_speed_up_is_printed_with_its_quartiles():
+    row = pd.Series({"speedup": 2.62, "speedup_low": 2.39, "speedup_high": 2.7})
+    assert sentence("{fast:.1f} times", fast=lesson.timed(row)) == "2.6 [2.4, 2.7] times"
+
+
+def test_what_rounds_to_zero_has_no_sign():
+    gain = Interval(-0.02, -0.5, 0.4, 3)
+    assert sentence("{gain:.1f}, {gain:+.1f}", gain=gain) == "0.0 [-0.5, 0.4], +0.0 [-0.5, +0.4]"
+    assert plots.interval_text(gain, 1) == "0.0 [-0.5, 0.4]"
 
 
 def test_a_sentence_fails_when_its_verdict_has_changed_sides():
