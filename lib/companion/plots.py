@@ -208,7 +208,7 @@ def interval_text(measured: Interval, digits: int = 2) -> str:
 def means_with_intervals(axes: Axes, groups: Mapping[str, Sequence[float]]) -> None:
     """Draw one row a name: each seed's value a small point, their mean a marker with its 95 % interval.
 
-    The caller names the axis.
+    One seed has its marker alone. The caller names the axis.
 
     Args:
         groups: {name: values over seeds}, drawn from top to bottom.
@@ -220,7 +220,8 @@ def known_intervals(axes: Axes, groups: Mapping[str, tuple[Interval, Sequence[fl
     """Draw as `means_with_intervals`, with intervals that are known already: {name: (interval, values over seeds)}."""
     for row, (measured, values) in enumerate(groups.values()):
         bars = None if measured.seeds == 1 else [[measured.value - measured.low], [measured.high - measured.value]]
-        axes.scatter(values, [row + 0.24] * len(values), s=9, color=BLUE, linewidths=0)
+        if measured.seeds != 1:  # one seed is its own mean
+            axes.scatter(values, [row + 0.24] * len(values), s=9, color=BLUE, linewidths=0)
         axes.errorbar([measured.value], [row], xerr=bars, marker="o", color=BLUE, markersize=7, capsize=4)
     axes.set_yticks(range(len(groups)), list(groups))
     axes.set_ylim(len(groups) - 0.4, -0.6)
@@ -311,20 +312,24 @@ def over_epochs(axes: Axes, rows: pd.DataFrame, column: str, direction: str) -> 
 
 
 def accuracy_against_size(axes: Axes, ends: pd.DataFrame) -> None:
-    """Draw a marker a direction of paper 4: mean accuracy at mean live weights, bars 95 % intervals; small points are
-    seeds.
+    """Draw a marker a direction of paper 4: mean accuracy, with its 95 % interval, at mean live weights; small points
+    are seeds.
+
+    Networks of one size stand a little apart: with bars they would hide one another.
 
     Args:
         ends: one row a direction and seed, columns direction, accuracy, parameters_live.
     """
+    taken: list[float] = []
     for direction in (name for name in DIRECTIONS if name in set(ends.direction)):
         mine = ends[ends.direction == direction]
         look = variant_style(direction, DIRECTIONS) | {"linestyle": "none"}
-        sizes, accuracies = (interval(mine[name].tolist()) for name in ("parameters_live", "accuracy"))
-        bars = {}
-        if sizes.seeds > 1:
-            for name, one in (("xerr", sizes), ("yerr", accuracies)):
-                bars[name] = [[one.value - one.low], [one.high - one.value]]
-        axes.scatter(mine.parameters_live, mine.accuracy, s=9, color=look["color"], linewidths=0)
-        axes.errorbar([sizes.value], [accuracies.value], **bars, markersize=8, capsize=4, **look)
+        size, found, bars = mine.parameters_live.mean(), interval(mine.accuracy.tolist()), None
+        aside = 1.0
+        if found.seeds > 1:
+            aside = 1.08 ** sum(abs(size / other - 1) < 0.05 for other in taken)
+            bars = [[found.value - found.low], [found.high - found.value]]
+            axes.scatter(aside * mine.parameters_live, mine.accuracy, s=9, color=look["color"], linewidths=0)
+        taken.append(size)
+        axes.errorbar([aside * size], [found.value], yerr=bars, markersize=8, capsize=4, **look)
     axes.set(xscale="log", xlabel="live weights, log scale", ylabel="test accuracy (%)")

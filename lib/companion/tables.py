@@ -151,5 +151,5 @@ def _data(claim: Mapping[str, object], cell: str) -> str:
 
 def _short(note: str) -> str:
     """Shorten what a note says of the results at another scale: all their numbers stand in results/claims.md."""
-    said = r"put aside: the result at the \1 scale (it stands in results/claims.md)"
+    said = r"the \1 scale has a result too; this one goes before it (both stand in results/claims.md)"
     return re.sub(r"put aside: .* at the (\w+) scale$", said, note)

@@ -77,15 +77,22 @@ def test_bars_of_choices_end_at_low_and_high(axes):
     assert (left, right) == ends(interval(SKEWED))
 
 
-def test_bars_of_sizes_lie_along_sizes_and_those_of_accuracies_along_accuracies(axes):
+def test_networks_of_one_size_stand_apart_with_bars_of_their_accuracies(axes):
     rows = [
-        {"direction": "sparsify", "parameters_live": 100 * o, "accuracy": s}
+        {"direction": direction, "parameters_live": 100 * o, "accuracy": s}
+        for direction in ("sparsify", "magnitude", "fresh")
         for o, s in zip(OTHERS, SKEWED, strict=True)
     ]
     plots.accuracy_against_size(axes, pd.DataFrame(rows))
-    (left, _, right, _), (_, low, _, high) = bars(axes)
-    assert (left, right) == ends(interval([100 * value for value in OTHERS]))
-    assert (low, high) == ends(interval(SKEWED))
+    places = [left for left, _, _, _ in bars(axes)]
+    assert places[0] == pytest.approx(100 * sum(OTHERS) / len(OTHERS))
+    assert [place / places[0] for place in places[1:]] == pytest.approx([1.08, 1.08**2])
+    assert all((low, high) == ends(interval(SKEWED)) for _, low, _, high in bars(axes))
+
+
+def test_one_seed_has_no_small_point_beside_its_marker(axes):
+    plots.means_with_intervals(axes, {"one": [3.0], "three": [1.0, 2.0, 4.0]})
+    assert [len(points.get_offsets()) for points in axes.collections if not hasattr(points, "get_segments")] == [3]
 
 
 def test_a_seed_that_ended_earlier_counts_with_its_last_value_in_the_mean_over_epochs():

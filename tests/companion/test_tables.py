@@ -36,7 +36,10 @@ def test_a_note_is_shown_where_there_is_one():
 def test_what_was_put_aside_is_said_in_a_word():
     note = "ours; put aside: cifar10/resnet20: 0.17 (one seed: no interval), with cifar10 at the real scale"
     table = tables.verdicts(claim(note=note), ["note"])
-    assert table.note.item() == "ours; put aside: the result at the real scale (it stands in results/claims.md)"
+    assert (
+        table.note.item()
+        == "ours; the real scale has a result too; this one goes before it (both stand in results/claims.md)"
+    )
 
 
 def test_verdicts_stand_by_what_the_claim_says():

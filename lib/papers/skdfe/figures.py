@@ -45,7 +45,7 @@ def error_rates(runs: pd.DataFrame, chosen: Sequence[str] | None = None) -> pd.D
             "seeds": row.eer.seeds,
             "epochs": row.epoch,
             "EER, %": plots.interval_text(row.eer),
-            "MinDCF": plots.interval_text(row.min_dcf, 3),
+            "minDCF": plots.interval_text(row.min_dcf, 3),
             "EER by cosine, %": plots.interval_text(row.eer_cosine),
         }
         for row in measures.table(runs).itertuples()

@@ -149,7 +149,7 @@ def test_the_table_has_the_papers_order_and_says_what_each_system_is():
         "ResNet-18, teacher ResNet-34: embedding cosine",
     ]
     assert shown["EER, %"][0].startswith("25.00 [")
-    assert shown["MinDCF"][0].startswith("0.250 [")
+    assert shown["minDCF"][0].startswith("0.250 [")
     assert shown["EER by cosine, %"][0].startswith("50.00 [")
     assert shown.iloc[0][["trials", "width", "seeds", "epochs"]].tolist() == ["synthetic, sessions", 4, 2, 9]
 
