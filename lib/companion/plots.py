@@ -221,7 +221,9 @@ def known_intervals(axes: Axes, groups: Mapping[str, tuple[Interval, Sequence[fl
     for row, (measured, values) in enumerate(groups.values()):
         bars = None if measured.seeds == 1 else [[measured.value - measured.low], [measured.high - measured.value]]
         if measured.seeds != 1:  # one seed is its own mean
-            axes.scatter(values, [row + 0.24] * len(values), s=9, color=BLUE, linewidths=0)
+            points = pd.Series(values, dtype=float).round(6)
+            rank = points.groupby(points).cumcount().clip(upper=3)  # equal seeds stand one above the other
+            axes.scatter(points, row + 0.24 + 0.08 * rank, s=9, color=BLUE, linewidths=0)
         axes.errorbar([measured.value], [row], xerr=bars, marker="o", color=BLUE, markersize=7, capsize=4)
     axes.set_yticks(range(len(groups)), list(groups))
     axes.set_ylim(len(groups) - 0.4, -0.6)

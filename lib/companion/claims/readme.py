@@ -93,7 +93,7 @@ def totals(claims: pd.DataFrame) -> str:
         counts(claims).reindex([group], level="group").sum() for group in ("measured", "arithmetic")
     )
     numbers = ", ".join(f"{measured[verdict]} *{verdict}*" for verdict in VERDICTS)
-    first = f"The papers make {measured.sum()} claims that need runs. Here they are {numbers}."
+    first = f"The papers make {measured.sum()} claims that need runs. Their verdicts here: {numbers}."
     return f"{first} Of {arithmetic.sum()} claims that are arithmetic {arithmetic[VERDICTS[0]]} hold."
 
 

@@ -164,7 +164,7 @@ EXERCISES: dict[str, Checker] = {
             19: "those are the intervals that hold the truth.",
         },
         second="20 x 0.05.",
-        learned="Half of the misses lie on the harmless side: of twenty false claims half a one is called reproduced.",
+        learned="Half of the misses lie on the harmless side: were all twenty false, half a one would seem reproduced.",
     ),
     "61.3": function(
         _of_cells,

@@ -23,19 +23,23 @@ METHODS = {
 }
 
 
-def curves(axes: Axes, runs: pd.DataFrame, column: str, method: str, label: str | None = None) -> None:
+def curves(
+    axes: Axes, runs: pd.DataFrame, column: str, method: str, label: str | None = None, band: bool = True
+) -> None:
     """Draw how a column of one way of training goes (paper 5): a line for the mean over seeds, a band for their range.
 
     Args:
         runs: one row an evaluation and seed, columns step and the one to draw.
         method: of METHODS.
         label: another name than that of METHODS.
+        band: without it the mean alone is drawn, where bands of many ways would cover one another.
     """
     by_step = runs.groupby("step")[column]
     mean = by_step.mean()
     look = plots.variant_style(method, METHODS) | ({"label": label} if label else {})
     axes.plot(mean, markevery=max(len(mean) // 8, 1), **look)
-    axes.fill_between(mean.index, by_step.min(), by_step.max(), color=METHODS[method][1], alpha=0.15, linewidth=0)
+    if band:
+        axes.fill_between(mean.index, by_step.min(), by_step.max(), color=METHODS[method][1], alpha=0.15, linewidth=0)
 
 
 def against_dense(runs: pd.DataFrame, dense: pd.DataFrame, evaluations: int = 5) -> pd.DataFrame:

@@ -89,9 +89,8 @@ def test_writing_changes_only_what_is_between_the_markers(place: tuple[Path, Pat
     assert (first, between) == ("# Title\n\n", "\n\nIt gains 1.23 [-0.5, 3] points.\n\n")
     assert text.endswith(f"{readme.end('counts')}\n\nAfter.\n")
     counted = rest.split(readme.begin("counts"))[1].split(readme.end("counts"))[0].strip()
-    first = (
-        "The papers make 2 claims that need runs. Here they are 0 *reproduced*, 0 *partly*, 1 *undecided*, 0 *differs*,"
-    )
+    first = "The papers make 2 claims that need runs. "
+    first += "Their verdicts here: 0 *reproduced*, 0 *partly*, 1 *undecided*, 0 *differs*,"
     said, table = counted.split("\n\n")
     assert said == f"{first} 0 *moot*, 1 *not run*. Of 0 claims that are arithmetic 0 hold."
     lines = table.splitlines()
