@@ -15,7 +15,6 @@ from lib.companion.sweep.grid import Grid, grid
 laid = functools.cache(lambda name: grid(name, "real"))
 CSVS = sorted((base.RESULTS / "real" / "runs").glob("*.csv"))
 ADDED = {  # what params.yaml asks for and nobody has run yet: of an experiment, values of one of its settings
-    "gst_td3": ("conversion", ("projection", "block2_friendly_block4")),  # paper 5, section 4.3
     "two_four_one_shot": ("data", ("cifar10",)),
 }
 SUPERSEDED = ("npn_images",)  # the moons were run anew
