@@ -29,7 +29,7 @@ SPARSE_CORES = {  # torch's two ways to the sparse tensor cores of a GPU
 CORES_TAKE = (torch.float16, torch.bfloat16, torch.int8)
 BACKENDS = ("dense", "select", *SPARSE_CORES)
 IMPOSSIBLE = 0  # no metadata: it would name the first place twice
-FEW_ROWS, LARGE = 3, 2**22  # on one core, skipping zeros pays up to so many rows and from so many weights on (measured)
+LARGE = 2**22  # from so many weights on skipping zeros pays on one core, for one row on every processor measured
 
 
 def has_pattern(weight: Tensor) -> bool:
@@ -165,8 +165,8 @@ def backend(dtype: torch.dtype, device: str | torch.device, rows: int = 1, weigh
     """Say which product `linear` takes for so many rows of activations and so many weights, zeros included.
 
     On a GPU its sparse tensor cores: "cusparselt" where torch has it, else "cutlass". On a CPU the fastest that was
-    measured: "select", which skips the zeros, for a few float32 rows and a weight larger than the cache on one core,
-    where reading the weight takes the time; otherwise "dense", the decompressed weight in a dense product, because no
+    measured: "select", which skips the zeros, for one float32 row and a weight larger than the cache on one core, where
+    reading the weight takes the time; otherwise "dense", the decompressed weight in a dense product, because no
     sparse one is faster there.
 
     Raises:
@@ -177,7 +177,7 @@ def backend(dtype: torch.dtype, device: str | torch.device, rows: int = 1, weigh
     except RuntimeError as error:
         raise BadInput(f"device {device!r}: expected cpu or cuda") from error
     if device.type == "cpu" and dtype in DTYPES:
-        read_bound = dtype == torch.float32 and rows <= FEW_ROWS and weights >= LARGE
+        read_bound = dtype == torch.float32 and rows == 1 and weights >= LARGE
         return "select" if read_bound and torch.get_num_threads() == 1 else "dense"
     name = "cusparselt" if torch.backends.cusparselt.is_available() else "cutlass"
     if device.type != "cuda" or dtype not in CORES_TAKE:
