@@ -36,7 +36,7 @@ CHEAP = {  # of a seed other than 0, where there is one: a seed that is not pass
     "two_four_gan": {"seed": 1},
     "two_four_language": {"seed": 1},
     "two_four_masks": {"seed": 0},
-    "two_four_networks": {"network": "small_vgg", "seed": 1},
+    "two_four_networks": {"network": "small_vgg", "seed": 0},
     "two_four_one_shot": {"data": "grammar", "seed": 1},
     "two_four_sessions": {"seed": 1},
     "two_four_translation": {"seed": 1},
