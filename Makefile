@@ -59,8 +59,9 @@ bench: env ## timings, into results/bench/ (keep the machine quiet)
 data: env ## the public data sets that data.dvc locks, into data/ (240 MB; not needed at the quick scale)
 	$(RUN) -m lib.data
 
+# with the settings under which the notebooks were executed: a sentence that they state would stop at other numbers
 lab: env ## Jupyter on the notebooks
-	jupyter lab notebooks
+	eval "$$($(RUN) -m lib.companion.sweep.portable)" && jupyter lab notebooks
 
 lock: ## requirements.txt from the ranges in pyproject.toml; OPTIONS=--upgrade also moves what is locked already
 	$(PYTHON) -m venv --clear .lock

@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import os
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from lib import base
 from lib.companion.results import read_claims, read_scorecard
 from lib.companion.sweep import imports
 from lib.companion.sweep.grid import module_of, paper_of
+from lib.companion.sweep.portable import SETTINGS
 
 FILES = {"quick": Path("dvc.yaml"), "real": Path("results/real/dvc.yaml")}
 SWEEPS = ("sweep", "sweep_on_two_papers", "sweep_on_data")
@@ -201,3 +203,20 @@ def test_a_change_makes_exactly_its_own_stages_stale(tree: Path):
 
 def _file_of(experiment: str) -> Path:
     return base.ROOT.joinpath(*module_of(experiment).split(".")).with_suffix(".py")
+
+
+def test_the_lab_computes_as_the_executed_notebooks_were(tmp_path: Path):
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    shown = tools / "jupyter"
+    shown.write_text('#!/bin/sh\nenv > "$SEEN"\n')
+    shown.chmod(0o755)
+    clean = {name: value for name, value in os.environ.items() if name not in SETTINGS}
+    seen = clean | {"SEEN": str(tmp_path / "seen"), "PATH": f"{tools}:{os.environ['PATH']}"}
+    command = [
+        line for line in (base.ROOT / "Makefile").read_text().split("\nlab:")[1].split("\n") if "jupyter" in line
+    ]
+    recipe = command[-1].strip().replace("$(RUN)", sys.executable).replace("$$", "$")
+    subprocess.run(["sh", "-c", recipe], cwd=base.ROOT, env=seen, check=True)
+    told = dict(line.split("=", 1) for line in (tmp_path / "seen").read_text().splitlines() if "=" in line)
+    assert SETTINGS.items() <= told.items()
