@@ -9,12 +9,13 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from lib import base
 from lib.companion.results import read_runs, write_csv
-from lib.companion.sweep.context import Context
+from lib.companion.sweep.context import Context, Stopped
 from lib.companion.sweep.grid import grid, names, run_one
 from lib.companion.sweep.portable import SETTINGS
 
@@ -83,3 +84,20 @@ def test_the_committed_rows_are_all_of_the_grid():
         there = {work.identity(row) for row in runs.to_dict("records")}
         assert there == {work.identity(c) for c in work.configurations.values()}
         assert not (base.RESULTS / "quick" / "runs" / f"{name}.provenance.yaml").exists()
+
+
+@pytest.mark.parametrize("name", [name for name, chosen in CHEAP.items() if chosen.get("seed", 0) == 0])
+def test_where_there_is_one_seed_another_one_would_be_used(name: str, worker: ProcessPoolExecutor):
+    work = grid(name, "quick")
+    chosen = next(c for c in work.configurations.values() if c.items() >= CHEAP[name].items())
+    assert 7 in worker.submit(drawn_from, name, chosen | {"seed": 7}).result()
+
+
+def drawn_from(name: str, configuration: dict) -> list[int]:
+    """List the seeds from which a run draws until its first report of progress."""
+    drawn, sequence, run = [], np.random.SeedSequence, grid(name, "quick").experiment.run
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(np.random, "SeedSequence", lambda seed, **more: drawn.append(seed) or sequence(seed, **more))
+        with pytest.raises(Stopped):
+            run(configuration, Context(deadline=0.0))
+    return drawn

@@ -112,22 +112,28 @@ def found(template: str, claims: pd.DataFrame, cells: pd.DataFrame) -> str:
     Args:
         template: text in which {claim-id: verdict} stands for what was measured, and which rests on that verdict.
             {claim-id: verdict | .1f} says how numbers are written (by default .3g), a minus before the id changes their
-            sign, and {claim-id.low: verdict} is the lowest end of the intervals instead.
-        cells: columns id, measured, low, high and seeds, at the scale that counts for each claim.
+            sign, and {claim-id.low: verdict} is the lowest end of the intervals instead. {claim-id@network: verdict}
+            is the claim's cell of this network or environment, and rests on the verdict of that cell.
+        cells: columns id, cell, measured, low, high, seeds and verdict, at the scale that counts for each claim.
 
     Raises:
-        BadInput: a claim that there is none of or that has another verdict, so that the sentence must be written anew.
+        BadInput: a claim or a cell that there is none of or that has another verdict, so that the sentence must be
+            written anew.
     """
     rows = claims.set_index("id")
 
     def number(match: re.Match) -> str:
-        minus, name, low, expected, form = match.groups()
+        minus, name, cell, low, expected, form = match.groups()
         if name not in rows.index:
             raise BadInput(f"found.md names claim {name}, which there is none of")
-        if rows.verdict[name] != expected:
-            now = rows.verdict[name]
+        mine, now = cells[cells.id == name], rows.verdict[name]
+        if cell:
+            mine = mine[mine.cell.str.rpartition("/")[2] == cell]
+            if len(mine) != 1:
+                raise BadInput(f"found.md names {cell} of claim {name}, which has {len(mine)} cells of that name")
+            name, now = f"{name}@{cell}", mine.verdict.iloc[0]
+        if now != expected:
             raise BadInput(f"found.md rests on {name} being {expected!r}; it is {now!r} now: write the sentence anew")
-        mine = cells[cells.id == name]
         sign, form = -1 if minus else 1, form or ".3g"
         if low:
             return format(sign * mine.low.min(), form)
@@ -139,7 +145,7 @@ def found(template: str, claims: pd.DataFrame, cells: pd.DataFrame) -> str:
         interval = ", ".join(format(end, form) for end in between)
         return format(sign * one.measured, form) + (f" [{interval}]" if one.seeds > 1 else "")
 
-    return re.sub(r"\{(-?)([\w-]+)(\.low)?: ([a-z ]+?)(?: \| (\S+))?\}", number, template).strip()
+    return re.sub(r"\{(-?)([\w-]+)(?:@([\w-]+))?(\.low)?: ([a-z ]+?)(?: \| (\S+))?\}", number, template).strip()
 
 
 def updated(text: str, parts: Mapping[str, str]) -> str:

@@ -132,6 +132,16 @@ def test_a_number_is_written_with_the_digits_the_sign_and_the_end_that_are_asked
     assert readme.found("{-c.low: undecided | .1f}", claims, two) == "6.0"
 
 
+def test_a_sentence_may_rest_on_one_cell_of_a_claim():
+    claims = pd.DataFrame([ROW])
+    cells = pd.DataFrame([CELL | {"cell": "a/vgg", "verdict": "differs"}, CELL | {"cell": "a/lenet", "measured": -4}])
+    assert readme.found("{-c@vgg: differs | .1f}", claims, cells) == "-1.2 [-3.0, 0.5]"
+    with pytest.raises(BadInput, match="rests on c@vgg being 'undecided'; it is 'differs' now"):
+        readme.found("{c@vgg: undecided}", claims, cells)
+    with pytest.raises(BadInput, match="names resnet of claim c, which has 0 cells of that name"):
+        readme.found("{c@resnet: differs}", claims, cells)
+
+
 def test_check_passes_only_when_both_pages_are_in_step(place: tuple[Path, Path, Path]):
     page, results, _ = place
     with pytest.raises(BadInput, match=r"README\.md is out of step.*python -m lib\.claims"):
