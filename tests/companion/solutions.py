@@ -337,7 +337,7 @@ SOLUTIONS = {
     ),
     "43.5": 17.2,
     "50.1": 16_384,
-    "50.2": 74.5,
+    "50.2": 79.1,
     "50.3": circulant_block,
     "50.4": lambda c, x: [sum(c[(i - j) % len(c)] * x[j] for j in range(len(x))) for i in range(len(c))],
     "50.5": 81.3,

@@ -125,16 +125,16 @@ EXERCISES: dict[str, Checker] = {
         learned="In 16 bits these are 32 kB instead of 128.",
     ),
     "50.2": number(
-        100 * ratio(0.5, 4, share=0.917),
-        "An eighth of the numbers is left, and a sixteenth is charged for the bitmap; then times the share.",
+        100 * ratio(0.7, 4, share=0.917),
+        "Of the numbers 0.3 / 4 are left, and a sixteenth is charged for the bitmap; then times the share.",
         tolerance=0.06,
         wrong={
-            80.2: "that is equation 2; equation 3 charges a bitmap.",
-            81.3: "only 91.7 % of the network are compressed.",
-            78.8: "that charges a bit for each coefficient; equation 3 charges one for each weight.",
+            84.8: "that is equation 2; equation 3 charges a bitmap.",
+            86.3: "only 91.7 % of the network are compressed.",
+            83.4: "that charges a bit for each coefficient; equation 3 charges one for each weight.",
         },
-        second="0.917 x (1 - 0.125 - 0.0625).",
-        learned="The bitmap takes half as much as all the numbers that are left.",
+        second="0.917 x (1 - 0.075 - 0.0625).",
+        learned="The bitmap takes nearly as much as all the numbers that are left.",
     ),
     "50.3": function(
         _circulant_block,
