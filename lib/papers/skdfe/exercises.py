@@ -238,7 +238,7 @@ EXERCISES: dict[str, Checker] = {
             48: "that is the difference of the squares; the term is the square of the difference.",
         },
         second="(8 - 4)^2.",
-        learned="The cosine does not see length at all, which is why the two terms are used together.",
+        learned="The cosine does not see length at all, so the two terms teach different things.",
     ),
     "32.3": function(
         measures.all_training,
@@ -337,7 +337,7 @@ EXERCISES: dict[str, Checker] = {
             ),
         ],
         second="out * inner * (17 if inner % 16 == 0 else 32) bits each; divide by 8.",
-        learned="The small layers that do not fit hold so little that the whole stays within a percent of 17/32.",
+        learned="The small layers that do not fit hold so little that the whole stays within two points of 17/32.",
     ),
     "33.4": number(
         float(5 * stats.t.ppf(0.975, 1)),
