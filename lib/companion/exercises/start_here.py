@@ -79,15 +79,16 @@ EXERCISES: dict[str, Checker] = {
         learned="So few numbers still decide rightly about nearly every point, as the figure on top shows.",
     ),
     "00.2": number(
-        pruners.Gradual(final=0.8, every=100, times=4).target(200),
-        "Two of four prunings are done, so (1 - t/(n D)) is one half; cube it and put it into the equation.",
+        pruners.Gradual(final=0.9, every=100, times=5).target(200),
+        "Two of five prunings are done, so (1 - t/(n D)) is 0.6; cube it and put it into the equation.",
+        tolerance=0.002,
         wrong={
-            0.4: "that is a straight ramp; this one is cubic, so it is faster at first.",
-            0.1: "0.8 x (1/2)^3 is what is still missing; the sparsity is the rest of 0.8.",
-            0.6: "this is a square; the ramp has a cube.",
+            0.36: "that is a straight ramp; this one is cubic, so it is faster at first.",
+            0.194: "0.9 x 0.6^3 is what is still missing; the sparsity is the rest of 0.9.",
+            0.576: "this is a square; the ramp has a cube.",
         },
-        second="s = 0.8 + (0 - 0.8) x (1/2)^3.",
-        learned="Half of the prunings remove seven eighths of all that will go.",
+        second="s = 0.9 + (0 - 0.9) x 0.6^3.",
+        learned="Two fifths of the prunings remove nearly four fifths of all that will go.",
     ),
     "00.3": function(
         _kept,
