@@ -21,6 +21,7 @@ html_theme_options = {"top_of_page_buttons": []}
 html_math_renderer = "mathml"
 nb_execution_mode = "off"
 nb_merge_streams = True
+nb_render_markdown_format = "myst"  # equations in what a cell says, too
 nb_code_prompt_show = "Show the code"
 nb_code_prompt_hide = "Hide the code"
 myst_enable_extensions = ["dollarmath"]

