@@ -77,7 +77,7 @@ def linked(notebook: nbformat.NotebookNode, rows: Mapping[str, str], claims: set
             if table := data.get("text/html"):
                 data["text/html"] = re.sub(r"<th( [^>]*)?>(.*?)</th>", lambda head: _linked_head(head, rows), table)
             if text := data.get("text/markdown"):  # Sphinx leads links of outputs nowhere by itself
-                data["text/markdown"] = re.sub(r"\]\((\d\d_\w+)\.ipynb\)", r"](\1.html)", text)
+                data["text/markdown"] = re.sub(r"\[([^]]+)\]\((\d\d_\w+)\.ipynb\)", r'<a href="\2.html">\1</a>', text)
                 said = data
             if title := title_of(data):
                 cell.metadata["mystnb"] = {"image": {"alt": title}}
