@@ -204,6 +204,15 @@ def test_notebooks_compute_alike_on_every_machine(tmp_path: Path, monkeypatch: p
     assert seen == list(asked.values())
 
 
+def test_a_kernel_imports_the_library_that_asked_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """In a second clone that shares an environment, `lib` would be the first clone's."""
+    monkeypatch.setenv("PYTHONPATH", "mine")
+    seen: list[str] = []
+    monkeypatch.setattr(notebook, "execute", lambda *_: seen.append(os.environ["PYTHONPATH"]))
+    notebook.main(["00_start_here", "--results", str(tmp_path)])
+    assert seen == [os.pathsep.join([str(base.ROOT), "mine"])]
+
+
 def test_the_kernel_says_nothing_of_its_own(folder: Path, tmp_path: Path):
     """What stands on the terminal is the program's: the kernel's debugger and its sockets have nothing to tell."""
     program = "import sys; from pathlib import Path; from lib.companion import notebook; "
