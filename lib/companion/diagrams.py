@@ -13,6 +13,7 @@ from lib.base import BadInput
 KINDS = {
     "data": {"boxstyle": "square,pad=0.45", "facecolor": "#f2f2f2", "edgecolor": "#666666"},
     "network": {"boxstyle": "round,pad=0.55", "facecolor": "#dbe9f6", "edgecolor": "#1f5a94", "linewidth": 1.6},
+    "loss": {"boxstyle": "round4,pad=0.5", "facecolor": "#fdebd0", "edgecolor": "#b8650b"},
     # a network, or a session of its training, that holds a pattern
     "sparse": {
         "boxstyle": "round,pad=0.55",
@@ -21,7 +22,6 @@ KINDS = {
         "linestyle": "--",
         "linewidth": 1.6,
     },
-    "loss": {"boxstyle": "round4,pad=0.5", "facecolor": "#fdebd0", "edgecolor": "#b8650b"},
 }
 
 

@@ -54,7 +54,7 @@ def main(words: list[str] | None = None) -> None:
     asked = parser.parse_args(words)
     try:
         os.environ.update(portable.SETTINGS | QUIET)  # what is trained live is what the quick sweeps trained
-        # a kernel works in the notebook's folder, where `lib` would be the copy that is installed, not the one that asks
+        # a kernel works in the notebooks' folder, where `lib` would be the installed copy, not the one that asks
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(base.ROOT), os.environ.get("PYTHONPATH"))))
         if asked.all == bool(asked.names):
             raise BadInput("name one notebook or more, or say --all")
