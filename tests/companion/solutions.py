@@ -351,7 +351,7 @@ SOLUTIONS = {
     "52.3": average_ratio,
     "52.4": lambda numbers, kept: [[numbers[(i - j) % 4] * kept[(i - j) % 4] for j in range(4)] for i in range(4)],
     "52.5": 60,
-    "53.1": 80,
+    "53.1": 60,
     "53.2": 0.25,
     "53.3": lambda weights, gradients: abs(weights[0] * sum(gradients)),
     "53.4": lambda a, b: round(float(stats.spearmanr(a, b).statistic), 9),

@@ -317,14 +317,14 @@ EXERCISES: dict[str, Checker] = {
         learned="Blocks add (1 - S)(1 - 1/B): most where little is pruned.",
     ),
     "53.1": number(
-        80,
-        "Blocks of 4 hold a quarter as many numbers as weights; a twentieth shall be left.",
+        60,
+        "Blocks of 8 hold an eighth as many numbers as weights; a twentieth of the weights shall be left.",
         wrong={
-            95: "that is for single weights; blocks of 4 hold only a quarter as many numbers.",
-            20: "that is the share of the blocks' numbers that stays.",
-            75: "that is what the blocks save by themselves.",
+            95: "that is for single weights; blocks of 8 hold only an eighth as many numbers.",
+            40: "that is the share of the blocks' numbers that stays.",
+            87.5: "that is what the blocks save by themselves.",
         },
-        second="0.05 / 0.25 of the numbers stay.",
+        second="0.05 / 0.125 of the numbers stay.",
         learned="The same count is a mild pruning of blocks and a strong one of single weights.",
     ),
     "53.2": number(
