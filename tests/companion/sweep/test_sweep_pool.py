@@ -35,7 +35,9 @@ def test_experiments_share_a_pool_and_each_writes_what_it_writes_alone(twins):
     alone = csv(twins, "twin")
     twins.toy.steps.clear()
     sweep.main(words(twins, "--all"))
-    assert [name for name, step in twins.toy.steps if step == 0] == ["e", "d", "f", "b", "a", "c"]  # five steps, three
+    began = [name for name, step in twins.toy.steps if step == 0]
+    assert began[:2] == ["e", "d"]  # the largest of each; then whichever takes longest, as measured
+    assert sorted(began[2:]) == ["a", "b", "c", "f"]
     assert (csv(twins, "toy"), csv(twins, "twin")) == (twins.TABLE, alone)
     assert not list((twins.folder / "store" / "quick").glob("*/*.json"))
 
