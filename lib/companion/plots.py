@@ -46,6 +46,8 @@ DIRECTIONS = {
     "expand": ("expanded", ORANGE, "v", "--"),
     "magnitude": ("largest units, retrained", GREEN, "^", "-."),
     "fresh": ("fresh, of the same shape", PINK, "P", ":"),
+    "sparsify_script": ("sparsified, authors' schedule", SKY, "*", "-"),
+    "expand_script": ("expanded, authors' schedule", YELLOW, "p", "--"),
 }
 # paper 1: pruner: (label, colour, marker, line)
 PRUNERS = {

@@ -27,6 +27,8 @@ from lib.training.examples import AUGMENTS, Examples
 from lib.training.precision import autocast, check
 from lib.training.supervised import accuracy, hold_out, seed_of
 
+WAKE_WHEN = ("plateaus", "falls")  # the loss on the validation split
+
 
 @dataclass(frozen=True)
 class GatedTraining:
@@ -45,6 +47,8 @@ class GatedTraining:
         estimator: of phi's gradient, a key of gates.ESTIMATORS.
         expand: in stage 2 wake dormant units, one a layer, when the regularised loss on the validation split plateaus
             and the layer has no redundant unit; else gates only learn.
+        wake_when: the loss "plateaus", as section 4 has it, or "falls" below all that stage 2 has had, as the authors'
+            code has it; then stage 2 takes its epochs, whether or not a unit can be woken.
         validation: share of the training examples that is held out for that (expansion only).
         patience, tolerance: when a loss plateaus, see gates.plateaus; counted anew after each expansion.
         level: k phi of a woken unit.
@@ -62,6 +66,7 @@ class GatedTraining:
     gate_speed: float = 1.0
     estimator: str = "arm"
     expand: bool = False
+    wake_when: str = "plateaus"
     validation: float = 0.1
     patience: int = 5
     tolerance: float = 0.01
@@ -84,6 +89,9 @@ class GatedTraining:
         if self.estimator not in gates.ESTIMATORS:
             known = ", ".join(gates.ESTIMATORS)
             raise BadInput(f"gated training: estimator={self.estimator!r}: known are {known}")
+        if self.wake_when not in WAKE_WHEN or (self.wake_when != "plateaus" and not self.expand):
+            given = f"wake_when={self.wake_when!r}, expand={self.expand}"
+            raise BadInput(f"gated training: {given}: known are {', '.join(WAKE_WHEN)}, and the first without expand")
         if not 0 < self.validation < 1 or self.patience < 1 or not self.tolerance >= 0:
             given = f"validation={self.validation}, patience={self.patience}, tolerance={self.tolerance}"
             raise BadInput(f"gated training: {given}: expected a share between 0 and 1, at least 1, and at least 0")
@@ -179,10 +187,10 @@ def train(
             row |= measured()
         if settings.expand and stage == 2:
             row["validation_loss"] = _validation_loss(model, held[1], settings, rates)
-            if not last and progress.plateaus(row["validation_loss"], settings):
+            if not last and progress.wakes(row["validation_loss"], settings):
                 draw = torch.Generator().manual_seed(seed_of(seed, session, epoch, 2))
                 row["woken"] = len(gates.expand(layers, draw, settings.level))
-                row["ended"] = row["woken"] == 0
+                row["ended"] = row["woken"] == 0 and settings.wake_when == "plateaus"
                 if row["ended"] and not due:
                     row |= measured()
         rows.append(row)
@@ -229,18 +237,21 @@ def _measured(
 
 
 class _Progress:
-    """Where a session is: epochs left in each stage, the validation losses since units were last woken, the open gates
-    after each epoch of stage 2, and the smallest share of the weights so far.
+    """Where a session is: epochs left in each stage, the validation losses since units were last woken and the lowest
+    of all, the open gates after each epoch of stage 2, and the smallest share of the weights so far.
     """
 
     def __init__(self, epochs: tuple[int, ...]):
         self.left = dict(enumerate(epochs, 1))
         self.losses: list[float] = []
+        self.lowest = math.inf
         self.open: list[list[int]] = []
         self.share = math.inf
 
     def add(self, row: dict) -> None:
         self.left[row["stage"]] = 0 if row["ended"] else self.left[row["stage"]] - 1
+        if row["validation_loss"] is not None:
+            self.lowest = min(self.lowest, row["validation_loss"])
         if row["woken"]:
             self.losses = []
         elif row["validation_loss"] is not None:
@@ -250,8 +261,10 @@ class _Progress:
         if row["share"] is not None:
             self.share = min(self.share, row["share"])
 
-    def plateaus(self, loss: float, settings: GatedTraining) -> bool:
-        """Whether the validation loss has come to rest with this one."""
+    def wakes(self, loss: float, settings: GatedTraining) -> bool:
+        """Whether this validation loss lets units be woken: it has come to rest with this one, or is the lowest."""
+        if settings.wake_when == "falls":
+            return loss < self.lowest
         return gates.plateaus([*self.losses, loss], settings.patience, settings.tolerance)
 
     def stage(self) -> int:

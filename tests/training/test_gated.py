@@ -318,3 +318,20 @@ def test_a_session_that_lasts_until_sizes_rest_goes_on_to_the_same_numbers(tmp_p
         train(closing(), examples, settings, 0, state=tmp_path / "s.pt", on_progress=stop_at(stop), **more)
     assert train(closing(), examples, settings, 0, state=tmp_path / "s.pt", **more) == rows
     assert sum("share" in row and "accuracy" in row and row["stage"] == 2 for row in rows) == 3
+
+
+def test_units_wake_at_each_loss_that_is_lower_than_ever_where_the_authors_rule_is_asked_for(monkeypatch):
+    losses = [0.9, 0.8, 0.8, 0.85, 0.7, 0.6, 0.5]  # the first counts as lower than ever, the last epoch wakes nobody
+    left = iter(losses)
+    monkeypatch.setattr(gated, "_validation_loss", lambda *_: next(left))
+    settings = replace(EXPAND, epochs=(0, len(losses), 1), wake_when="falls", lambdas=(0.0, 0.0))
+    rows = train(network(start=(3, 3), k=0.5), points(), settings, seed=0)
+    # Six features and five neurons: the second layer is full after two, the first after three, and that is no end.
+    assert [row["woken"] for row in rows] == [2, 2, 0, 0, 1, 0, 0, 0]
+    assert not any(row["ended"] for row in rows)
+
+
+def test_a_rule_for_waking_that_is_not_known_or_not_asked_for_is_refused():
+    for odd in ({"wake_when": "rises"}, {"wake_when": "falls", "expand": False}):
+        with pytest.raises(BadInput, match="known are plateaus, falls, and the first without expand"):
+            replace(EXPAND, **odd)

@@ -16,6 +16,7 @@ from lib.papers.npn.experiments.directions import (
     COLUMNS,
     CUT,
     DIRECTIONS,
+    SCRIPTS,
     Directions,
     Sessions,
     aliases,
@@ -86,7 +87,7 @@ def test_fresh_begins_with_weights_of_its_own_size(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_configuration_is_a_direction_with_its_own_settings_and_rivals_need_sparsify():
-    assert [c["direction"] for c in CONFIGURATIONS] == list(DIRECTIONS)
+    assert [c["direction"] for c in CONFIGURATIONS] == [name for name in DIRECTIONS if name not in SCRIPTS]
     assert [c["training"]["expand"] for c in CONFIGURATIONS] == [False, True, False, False, False]
     assert [units(c) for c in CONFIGURATIONS] == [24] * 5
     assert [needs(c) for c in CONFIGURATIONS] == [None, None, None, CONFIGURATIONS[0], CONFIGURATIONS[0]]
@@ -119,11 +120,30 @@ def test_the_earlier_form_of_a_configuration_is_the_one_without_what_was_added_s
         "level": 3.0, "augment": "none", "precision": "float32",
     }  # fmt: skip
     names = {"data": "moons", "network": "moons_mlp", "direction": "sparsify", "seed": 10}
-    assert aliases(sparsify) == [names | {"every": 100, "start": (), "training": training}]
-    assert aliases(expand) == []  # it takes another rule
+    assert aliases(sparsify)[1:] == [names | {"every": 100, "start": (), "training": training}]
     changed = replace(settings, shares=(0.5,)), replace(settings, sparsify=replace(settings.sparsify, rest=9))
-    for new in changed:
-        assert aliases(new.configurations("moons", "moons_mlp")[0]) == []
+    others = [new.configurations("moons", "moons_mlp")[0] for new in changed]
+    for one in (sparsify, expand, *others):  # before there was a choice of when units are woken
+        kept = {name: value for name, value in one["training"].items() if name != "wake_when"}
+        assert aliases(one)[0] == one | {"training": kept}
+    assert [len(aliases(one)) for one in (expand, *others)] == [1, 1, 1]  # before that, they took other rules
+    falls = replace(settings, expand=replace(settings.expand, wake_when="falls"))
+    assert aliases(falls.configurations("moons", "moons_mlp")[1]) == []
+
+
+def test_the_authors_schedule_is_run_where_it_is_given():
+    script = replace(SPARSIFY, epochs=(0, 3, 3)), replace(EXPAND, epochs=(2, 4, 2), wake_when="falls")
+    settings = replace(SHORT, sparsify_script=script[0], expand_script=script[1])
+    *_, shrinks, grows = settings.configurations("moons", "moons_mlp")
+    assert (shrinks["direction"], grows["direction"]) == ("sparsify_script", "expand_script")
+    assert (shrinks["start"], grows["start"]) == ((), SHORT.start)
+    for configuration, stages in ((shrinks, [2, 3]), (grows, [1, 2, 3])):
+        assert needs(configuration) is None
+        rows = train(configuration, Context())
+        assert {row["direction"] for row in rows} == {configuration["direction"]}
+        assert sorted({row["stage"] for row in rows}) == stages
+    with pytest.raises(BadInput, match="expand must be true in the settings of expand and false in those of"):
+        replace(SHORT, expand_script=script[0])
 
 
 def test_a_seed_has_the_rivals_that_are_named():

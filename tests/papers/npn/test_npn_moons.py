@@ -50,9 +50,9 @@ def test_seeds_that_draw_their_own_points_have_others(monkeypatch):
 def test_only_runs_on_the_shared_points_have_an_earlier_form():
     shared = npn_moons.Settings((4,), 1, (3, 3), SPARSIFY, EXPAND)
     own = replace(shared, drawn_per_seed=True)
-    (earlier,) = npn_moons.aliases(npn_moons.configurations(shared)[0])
+    *_, earlier = npn_moons.aliases(npn_moons.configurations(shared)[0])
     assert not {"drawn_per_seed", "test_points", "shares"} & set(earlier)
-    assert npn_moons.aliases(npn_moons.configurations(own)[0]) == []
+    assert all("drawn_per_seed" in form for form in npn_moons.aliases(npn_moons.configurations(own)[0]))
 
 
 def test_points_that_cannot_be_are_refused():

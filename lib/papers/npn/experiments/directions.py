@@ -5,6 +5,9 @@
     dense      the whole network as an ordinary one (k = infinity throughout)
     magnitude  the dense network after stage 1, its units cut by magnitude to sparsify's final sizes, trained further
     fresh      an ordinary network of sparsify's final sizes from a new initialisation
+    sparsify_script, expand_script
+               the first two by the schedule of the authors' code, which decides what the paper leaves open: when
+               stage 2 ends, and what lets a unit be woken
 
 All have the same seed and are trained for the same number of epochs in all; an expansion that ends by itself has fewer.
 Where stage 2 lasts until sizes rest (`GatedTraining.rest`), the rivals are trained for as many epochs as sparsify was.
@@ -49,7 +52,8 @@ NETWORKS: dict[str, Callable[[int], nn.Module]] = {  # those for images, from th
 }
 CUT = ("magnitude", "fresh")  # to the sizes that sparsify ends with
 RIVALS = ("dense", *CUT)
-DIRECTIONS = ("sparsify", "expand", *RIVALS)
+SCRIPTS = ("sparsify_script", "expand_script")
+DIRECTIONS = ("sparsify", "expand", *RIVALS, *SCRIPTS)
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ class Directions:
         every: rows are kept of epochs that are multiples of this, and of each stage's last.
         start: gates of each layer that are open when the expansion starts.
         sparsify, expand: their training; the rivals have sparsify's.
+        sparsify_script, expand_script: their training by the schedule of the authors' code; left out, they are not run.
         rivals: which of them are trained, some of RIVALS.
         shares: of the weights; a row is kept, besides, of the first epoch that leaves sparsify no more than each.
     """
@@ -70,6 +75,8 @@ class Directions:
     start: tuple[int, ...]
     sparsify: GatedTraining
     expand: GatedTraining
+    sparsify_script: GatedTraining | None = None
+    expand_script: GatedTraining | None = None
     rivals: tuple[str, ...] = RIVALS
     shares: tuple[float, ...] = ()
 
@@ -81,17 +88,23 @@ class Directions:
             raise BadInput(f"seeds={self.seeds} and every={self.every}: expected a seed and a step of at least 1")
         if odd := [share for share in self.shares if not 0 < share < 1]:
             raise BadInput(f"shares={list(self.shares)}: {odd[0]} is not between 0 and 1")
-        if self.sparsify.expand or not self.expand.expand:
+        if any(way is not None and way.expand is not grows for way, grows in self._ways()):
             raise BadInput("expand must be true in the settings of expand and false in those of sparsify")
+
+    def _ways(self) -> list[tuple[GatedTraining | None, bool]]:
+        """Each training, and whether it has to expand."""
+        shrink, grow = (self.sparsify, self.sparsify_script), (self.expand, self.expand_script)
+        return [(way, False) for way in shrink] + [(way, True) for way in grow]
 
     def configurations(self, data: str, network: str) -> list[dict]:
         """List the configurations, one a direction and seed, with all that `train_direction` needs, sparsify first."""
         found = []
-        for direction in ("sparsify", "expand", *self.rivals):
-            grows = direction == "expand"
-            training = asdict(self.expand if grows else self.sparsify)
+        ways = {"sparsify": self.sparsify, "expand": self.expand} | dict.fromkeys(self.rivals, self.sparsify)
+        ways |= {name: way for name in SCRIPTS if (way := getattr(self, name)) is not None}
+        for direction, training in ways.items():
+            grows = training.expand
             one = {"data": data, "network": network, "direction": direction, "every": self.every}
-            one |= {"start": self.start if grows else (), "training": training}
+            one |= {"start": self.start if grows else (), "training": asdict(training)}
             one |= {"shares": () if grows else self.shares}
             found += [one | {"seed": seed} for seed in self.seeds]
         return found
@@ -112,14 +125,18 @@ def needs(configuration: dict) -> dict | None:
 def aliases(configuration: dict) -> list[dict]:
     """Return the earlier forms of a configuration: the same, without the settings that have been added since.
 
-    An expansion has none. It used to take a rising loss for a plateau too, so what was computed then is another thing.
+    An expansion has one alone, from when there was one rule for waking units. Before that it took a rising loss for a
+    plateau too, so what was computed then is another thing.
     """
     training = dict(configuration["training"])
-    if training["expand"] or training.pop("rest") or configuration.get("shares"):
+    if training.pop("wake_when") != "plateaus":
         return []
+    found = [configuration | {"training": dict(training)}]
+    if training["expand"] or training.pop("rest") or configuration.get("shares"):
+        return found
     if training["tolerance"] == GatedTraining.tolerance:
         training["tolerance"] = 0.0  # the default then; only an expansion asks for it
-    return [{name: value for name, value in configuration.items() if name != "shares"} | {"training": training}]
+    return [*found, {name: value for name, value in configuration.items() if name != "shares"} | {"training": training}]
 
 
 def train_direction(
@@ -158,7 +175,7 @@ def train_direction(
     def gated(network: nn.Module, start: Sequence[int | Tensor] | None = None) -> nn.Module:
         return gates.gated(network, layers, k=training.k, start=start, seed=seed_of(seed, 1))
 
-    if direction in ("sparsify", "expand"):
+    if direction not in RIVALS:
         sessions.train(direction, gated(network, configuration["start"] or None), training)
     elif direction == "fresh":
         small, left = cut(network, layers, largest(network, layers, counts))

@@ -51,10 +51,12 @@ def configurations(settings: Settings) -> list[dict]:
 
 
 def aliases(configuration: dict) -> list[dict]:
-    """Return the earlier forms of a configuration, see `directions.aliases`: none where each seed draws its points."""
+    """Return the earlier forms of a configuration (see `directions.aliases`); at first, seeds shared their points."""
+    found = directions.aliases(configuration)
     if any(configuration[name] != value for name, value in POINTS.items()):
-        return []
-    return directions.aliases({name: value for name, value in configuration.items() if name not in POINTS})
+        return found
+    shared = {name: value for name, value in configuration.items() if name not in POINTS}
+    return [*found, *directions.aliases(shared)]
 
 
 def run(configuration: dict, context: Context, needed: Sequence[dict]) -> list[dict]:
