@@ -47,7 +47,7 @@ DIRECTIONS = {
     "magnitude": ("largest units, retrained", GREEN, "^", "-."),
     "fresh": ("fresh, of the same shape", PINK, "P", ":"),
     "sparsify_script": ("sparsified, authors' schedule", SKY, "*", "-"),
-    "expand_script": ("expanded, authors' schedule", YELLOW, "p", "--"),
+    "expand_script": ("expanded, authors' schedule", RED, "p", "--"),
 }
 # paper 1: pruner: (label, colour, marker, line)
 PRUNERS = {
@@ -307,7 +307,7 @@ def over_epochs(axes: Axes, rows: pd.DataFrame, column: str, direction: str) -> 
     """
     look = {"color": DIRECTIONS[direction][1]}
     for _, one in rows.groupby("seed"):
-        axes.plot(one.epoch, one[column], linewidth=1, alpha=0.5, **look)
+        axes.plot(one.epoch, one[column], linewidth=1, alpha=0.3, **look)
     table = rows.pivot(index="epoch", columns="seed", values=column)
     mean = table.ffill()[table.notna().mean(axis=1) > 0.5].mean(axis=1)
     axes.plot(mean.index, mean, linewidth=2.5, label="mean of seeds" if rows.seed.nunique() > 1 else "one seed", **look)
