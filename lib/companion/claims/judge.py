@@ -21,6 +21,7 @@ from lib.companion.statistics import (
     DIFFERS,
     MOOT,
     NOT_RUN,
+    REPRODUCED,
     UNDECIDED,
     VERDICTS,
     Interval,
@@ -42,7 +43,7 @@ class Cell:
     """Hold one network, environment or device that a claim is judged on, with its own verdict.
 
     Attributes:
-        reason: why it is undecided or moot, as far as that is known.
+        reason: why it is undecided or moot, as far as that is known, or which of its grounds is open.
     """
 
     name: str
@@ -208,7 +209,8 @@ def _void(claim: Claim, measured: Interval, values: list[float]) -> str:
 def _upon(judged: Judged, grounds: Mapping[str, Judged]) -> Judged:
     """A claim whose grounds are judged: moot in each cell in which one of them does not hold.
 
-    A ground that has a cell of the same name speaks for that cell, any other with its verdict as a whole.
+    A ground that has a cell of the same name speaks for that cell, any other with its verdict as a whole. One that is
+    open itself, undecided or not run, makes nothing moot: a verdict that was reached stands, and says that it is open.
     """
     cells = []
     for cell in judged.cells:
@@ -216,6 +218,8 @@ def _upon(judged: Judged, grounds: Mapping[str, Judged]) -> Judged:
             same = [one.verdict for one in ground.cells if one.name == cell.name] or [ground.verdict]
             if same[0] in (DIFFERS, MOOT):
                 cell = replace(cell, verdict=MOOT, reason=f"{text}, which does not hold here")
+            elif same[0] in (UNDECIDED, NOT_RUN) and cell.verdict in (REPRODUCED, DIFFERS):
+                cell = replace(cell, reason=f"{text}, which is {same[0]} here")
         cells.append(cell)
     return replace(judged, cells=tuple(cells))
 

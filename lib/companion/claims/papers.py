@@ -35,7 +35,8 @@ class Claim:
         note: what a reader of the verdict must know, such as a criterion that was written after a first look.
         not_run: why there is no measure; then measure and holds_if are left out.
         presupposes: ids of claims of the same paper, one or a list. Where one of them differs this one is moot: that
-            a small network beats a large one says little where small ones are better anyway.
+            a small network beats a large one says little where small ones are better anyway. Where one is open itself
+            this one's verdict stands, and its reason says so.
         ceiling: the largest value that there can be; what has reached it with every seed decides nothing.
         caps: values at which the schedule stops a count; what stands at one with every seed decides nothing.
         data: what the paper used for this claim, where it is not among what it used for the others; empty: it is.

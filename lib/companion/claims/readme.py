@@ -88,13 +88,16 @@ def summary(claims: pd.DataFrame) -> str:
 
 
 def totals(claims: pd.DataFrame) -> str:
-    """Write in two sentences how many claims of the papers have which verdict."""
+    """Write in three sentences how many claims of the papers have which verdict, and on what the good ones stand."""
     measured, arithmetic = (
         counts(claims).reindex([group], level="group").sum() for group in ("measured", "arithmetic")
     )
     numbers = ", ".join(f"{measured[verdict]} *{verdict}*" for verdict in VERDICTS)
-    first = f"The papers make {measured.sum()} claims that need runs. Their verdicts here: {numbers}."
-    return f"{first} Of {arithmetic.sum()} claims that are arithmetic {arithmetic[VERDICTS[0]]} hold."
+    good = claims[(claims.verdict == REPRODUCED) & (claims.kind.map(GROUPS) == "measured")]
+    toy = int((good.scale == "quick").sum())
+    first = f"We split what the papers say into {measured.sum()} rows that need runs: {numbers}."
+    second = f"Of the reproduced {toy} stand on the quick scale alone."
+    return f"{first} {second} Of {arithmetic.sum()} arithmetic rows {arithmetic[VERDICTS[0]]} hold."
 
 
 def page(claims: pd.DataFrame, shown_in: Mapping[str, str] | None = None) -> str:

@@ -89,15 +89,24 @@ def test_writing_changes_only_what_is_between_the_markers(place: tuple[Path, Pat
     assert (first, between) == ("# Title\n\n", "\n\nIt gains 1.23 [-0.5, 3] points.\n\n")
     assert text.endswith(f"{readme.end('counts')}\n\nAfter.\n")
     counted = rest.split(readme.begin("counts"))[1].split(readme.end("counts"))[0].strip()
-    first = "The papers make 2 claims that need runs. "
-    first += "Their verdicts here: 0 *reproduced*, 0 *partly*, 1 *undecided*, 0 *differs*,"
+    first = "We split what the papers say into 2 rows that need runs: "
+    first += "0 *reproduced*, 0 *partly*, 1 *undecided*, 0 *differs*, 0 *moot*, 1 *not run*. "
+    first += "Of the reproduced 0 stand on the quick scale alone."
     said, table = counted.split("\n\n")
-    assert said == f"{first} 0 *moot*, 1 *not run*. Of 0 claims that are arithmetic 0 hold."
+    assert said == f"{first} Of 0 arithmetic rows 0 hold."
     lines = table.splitlines()
     assert lines[0] == "| paper | claims | reproduced | partly | undecided | differs | moot | not run |"
     assert lines[2:] == ["| 2 | measured | 0 | 0 | 1 | 0 | 0 | 1 |"]
     assert "it works" not in text  # claims stand on their own page
     assert line() in (place[1] / "claims.md").read_text().splitlines()
+
+
+def test_reproduced_rows_of_the_quick_scale_are_counted():
+    good = ROW | {"verdict": "reproduced"}
+    claims = pd.DataFrame([good | {"scale": "real"}, good | {"kind": "control", "scale": "quick"}])
+    for toy in (0, 1, 2):
+        more = pd.DataFrame([good | {"scale": "quick"}] * toy)
+        assert f"Of the reproduced {toy} stand on" in readme.totals(pd.concat([claims, more]))
 
 
 def test_each_paper_has_a_table_of_its_own():

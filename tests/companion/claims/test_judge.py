@@ -194,6 +194,21 @@ def test_a_claim_whose_ground_differs_is_moot_and_says_which(tmp_path: Path):
         assert table.verdict[1] == verdict  # what presupposes a moot claim is moot, too
 
 
+def test_a_verdict_whose_ground_is_open_stands_and_says_so(tmp_path: Path):
+    results = runs(tmp_path, {("digits", "a"): ([50.0, 50.0], [50.99, 51.01])})
+    upon = replace(claim(), id="upon", presupposes=("ground",))
+    open_grounds = {
+        "undecided": claim(holds_if={"above": 1}),
+        "not run": replace(claim(), measure=claim().measure | {"run": "another"}),
+    }
+    for state, ground in open_grounds.items():
+        row = judged(results, upon, replace(ground, id="ground"))
+        assert (row["verdict"], row["needs"]) == ("reproduced", f'presupposes "it works", which is {state} here')
+    both = replace(open_grounds["undecided"], id="upon", presupposes=("ground",))
+    row = judged(results, both, replace(open_grounds["undecided"], id="ground"))
+    assert (row["verdict"], "presupposes" in row["needs"]) == ("undecided", False)  # its own reason stays
+
+
 def test_a_ground_speaks_for_the_cell_of_its_name(tmp_path: Path):
     upon = replace(claim(holds_if={"above": -99}), id="upon", presupposes=("ground",))
     table, cells = judge([paper(upon, replace(claim(), id="ground"))], "quick", runs(tmp_path, CELLS))
