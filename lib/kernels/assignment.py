@@ -11,7 +11,7 @@ import numpy as np
 
 
 @numba.njit(nogil=True)
-def assign(blocks, n, mask, rows, columns):
+def assign(blocks: np.ndarray, n: int, mask: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> None:
     """Find the best mask of each block, one after the other, and the prices of its rows and columns.
 
     Args:

@@ -30,7 +30,11 @@ from lib.base import BadInput
 
 
 def circulant(block: int) -> Tensor:
-    """Make the table of a circulant block: (i - j) mod B in row i and column j, int64 [B, B]."""
+    """Make the table of a circulant block: (i - j) mod B in row i and column j, int64 [B, B].
+
+    Raises:
+        BadInput: a size that is no whole number, or below 1.
+    """
     if isinstance(block, bool) or not isinstance(block, int) or block < 1:
         raise BadInput(f"block={block!r} must be a whole number, at least 1")
     places = torch.arange(block)
@@ -107,7 +111,7 @@ def limit(block: int) -> float:
     complex and come in pairs of conjugates, of which one is computed: four real products. So 2 for B = 2, 2.67 for 4,
     4.57 for 8. (Three products for a complex one would give 3.2 for 4.)
     """
-    real = 1 + (block > 1 and block % 2 == 0)
+    real = 2 - block % 2
     return block**2 / (real + 4 * (block - real) / 2)
 
 
@@ -118,7 +122,7 @@ def transform(block: int, dtype: torch.dtype = torch.float32, device: str | torc
     """
     places = torch.arange(block, dtype=torch.float64, device=device)
     real = [0] if block % 2 else [0, block // 2]
-    rows = [torch.cos(2 * math.pi * f / block * places) for f in (real if block > 1 else [0])]
+    rows = [torch.cos(2 * math.pi * f / block * places) for f in real]
     for f in range(1, (block + 1) // 2):
         angle = 2 * math.pi * f / block * places
         rows += [math.sqrt(2) * torch.cos(angle), -math.sqrt(2) * torch.sin(angle)]
@@ -146,7 +150,7 @@ def spectrum(coefficients: Tensor) -> Spectrum:
     matrix = transform(block, coefficients.dtype, coefficients.device)
     found = math.sqrt(block) * (coefficients @ matrix.mT).movedim(-1, 0)  # Fourier's sums, not normalised
     found = found.movedim((1, 2), (-2, -1)) if coefficients.dim() == 5 else found
-    count = 2 - block % 2 if block > 1 else 1
+    count = 2 - block % 2
     re, im = found[count::2] / math.sqrt(2), found[count + 1 :: 2] / math.sqrt(2)
     pairs = torch.cat([torch.cat([re, -im], 2), torch.cat([im, re], 2)], 1)
     return Spectrum(found[:count].contiguous(), pairs.contiguous(), matrix)  # or each product would copy it

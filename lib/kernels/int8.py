@@ -26,7 +26,7 @@ def scale_of(amax: Tensor) -> Tensor:
     """Compute the step that spreads the codes over [-amax, amax]; 1 where amax is 0, since any step codes zeros
     exactly.
     """
-    return torch.where(amax > 0, amax / LARGEST, 1.0)
+    return torch.where(amax > 0, (amax / LARGEST).clamp(min=torch.finfo(amax.dtype).smallest_normal), 1.0)
 
 
 def weight_scales(weight: Tensor) -> Tensor:
@@ -99,7 +99,11 @@ class Histogram:
 
 
 def threshold(histogram: Histogram, method: str = "entropy") -> float:
-    """Find the amax of an activation by one of METHODS; 0 when all values were zero."""
+    """Find the amax of an activation by one of METHODS; 0 when all values were zero.
+
+    Raises:
+        BadInput: an unknown method, or a histogram of nothing.
+    """
     if method not in METHODS:
         raise BadInput(f"calibration {method!r}: known are {', '.join(METHODS)}")
     if not histogram.counts.any():
@@ -159,7 +163,11 @@ def divergences(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def percentile_threshold(histogram: Histogram, percent: float = 99.99) -> float:
-    """Find the smallest edge of a bin (or the maximum) below which so many percent of all values lie."""
+    """Find the smallest edge of a bin (or the maximum) below which so many percent of all values lie.
+
+    Raises:
+        BadInput: a percentage that is not above 0 and at most 100.
+    """
     if not 0 < percent <= 100:
         raise BadInput(f"percentile {percent}: it must be above 0 and at most 100")
     running = histogram.counts.cumsum()

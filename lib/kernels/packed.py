@@ -29,7 +29,12 @@ BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # intege
 def floor_bits(places: int, nonzeros: int) -> float:
     """Compute the fewest bits that tell one mask with so many kept places from all others: log2 of the binomial
     coefficient.
+
+    Raises:
+        BadInput: more kept places than there are, or fewer than none.
     """
+    if not 0 <= nonzeros <= places:
+        raise BadInput(f"{nonzeros} kept values do not fit {places} places: expected 0 to {places}")
     return (math.lgamma(places + 1) - math.lgamma(nonzeros + 1) - math.lgamma(places - nonzeros + 1)) / math.log(2)
 
 

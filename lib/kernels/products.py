@@ -88,6 +88,9 @@ def int8_linear(x: Tensor, weight: Quantised) -> Tensor:
 def csr(weight: Tensor) -> Tensor:
     """Put the weight [m, k] into torch's CSR format, with 32-bit indices: with torch's default of 64 it is half as
     fast.
+
+    Raises:
+        BadInput: no matrix of floats with values.
     """
     if weight.dim() != 2 or not weight.is_floating_point() or weight.is_meta:
         raise BadInput(f"csr needs a float weight [m, k], this one is {list(weight.shape)} of {weight.dtype}")
@@ -100,7 +103,11 @@ def csr(weight: Tensor) -> Tensor:
 
 @torch.no_grad()
 def csr_linear(x: Tensor, weight: Tensor) -> Tensor:
-    """Multiply activations [n, k] by a transposed weight in CSR: [n, m]. One row has a faster kernel of its own."""
+    """Multiply activations [n, k] by a transposed weight in CSR: [n, m]. One row has a faster kernel of its own.
+
+    Raises:
+        BadInput: a weight that is not in CSR, or activations of another width or type.
+    """
     fits = weight.layout == torch.sparse_csr and x.dim() == 2 and x.shape[1] == weight.shape[1]
     if not fits or x.dtype != weight.dtype:
         found = f"{list(x.shape)} of {x.dtype} and {list(weight.shape)} of {weight.dtype} in {weight.layout}"

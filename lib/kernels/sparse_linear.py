@@ -51,7 +51,11 @@ class SparseLinear(nn.Module):
         self.bias = None if bias is None else nn.Parameter(bias.detach().clone(), bias.requires_grad)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map [..., k] to [..., m], in the type of the weights whatever autocast says: CSR has no narrower one."""
+        """Map [..., k] to [..., m], in the type of the weights whatever autocast says: CSR has no narrower one.
+
+        Raises:
+            BadInput: activations of another width, or of another type.
+        """
         if torch.is_autocast_enabled(x.device.type):
             with torch.autocast(x.device.type, enabled=False):
                 return self(x.to(self.values.dtype))

@@ -14,6 +14,8 @@ from statistics import median, quantiles
 
 import torch
 
+from lib.base import BadInput
+
 
 def in_turn(
     rivals: dict[str, Callable[[], object]], seconds: float = 3.0, warmup: int = 3, block: int = 1
@@ -32,7 +34,12 @@ def rounds(
     Args:
         block: calls a turn. In turns of one call each rival finds in the processor's cache what the others have left
             there; calls of microseconds need longer turns.
+
+    Raises:
+        BadInput: no rivals.
     """
+    if not rivals:
+        raise BadInput("no rivals to time: at least one is needed")
     times: dict[str, list[float]] = {name: [] for name in rivals}
     for _ in range(warmup):
         for call in rivals.values():

@@ -33,7 +33,11 @@ LARGE = 2**22  # from so many weights on skipping zeros pays on one core, for on
 
 
 def has_pattern(weight: Tensor) -> bool:
-    """Say whether every four consecutive values of each row of a matrix [R, C] hold at least two zeros."""
+    """Say whether every four consecutive values of each row of a matrix [R, C] hold at least two zeros.
+
+    Raises:
+        BadInput: it is no matrix.
+    """
     if weight.dim() != 2:
         raise BadInput(f"a matrix has the pattern or not, this is {list(weight.shape)}")
     return weight.shape[1] % 4 == 0 and bool((_nonzeros(weight) <= 2).all())

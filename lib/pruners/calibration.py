@@ -27,8 +27,8 @@ from lib.base import BadInput
 from lib.kernels.int8 import LARGEST, Histogram, quantise, scale_of, threshold, weight_scales
 from lib.pruners import kinds
 from lib.pruners.behind import bake
-from lib.pruners.inputs import Inputs, call, duplicate
-from lib.pruners.layers import Prunable, Select, leave_out, words
+from lib.pruners.inputs import Inputs, call, duplicate, entering, replaced
+from lib.pruners.layers import Prunable, Select, leave_out, naming, words
 
 EXACT = {torch.float32: 2**24, torch.float64: 2**53}  # every integer up to here has its own floating-point number
 
@@ -76,7 +76,7 @@ def observe(model: nn.Module, batches: Iterable[Inputs], select: Select = None) 
     layers = codable(model, select)
     histograms = {layer.name: Histogram() for layer in layers}
     for layer in layers:
-        layer.module.register_forward_pre_hook(_counting(layer.name, histograms[layer.name]))
+        layer.module.register_forward_pre_hook(_counting(layer.name, histograms[layer.name]), with_kwargs=True)
     count = 0
     with torch.no_grad():
         for batch in batches:
@@ -94,11 +94,9 @@ def observe(model: nn.Module, batches: Iterable[Inputs], select: Select = None) 
 
 
 def _counting(name: str, histogram: Histogram):
-    def hook(module: nn.Module, arguments: tuple) -> None:
-        try:
-            histogram.add(arguments[0])
-        except BadInput as problem:
-            raise BadInput(f"the input of {name}: {problem}") from problem
+    def hook(module: nn.Module, args: tuple, kwargs: dict) -> None:
+        with naming(f"the input of {name}"):
+            histogram.add(entering(args, kwargs))
 
     return hook
 
@@ -119,12 +117,7 @@ def quantised(model: nn.Module, amax: Mapping[str, float]) -> nn.Module:
         raise BadInput(f"amax is given for {unknown[0]}; int8 can take {', '.join(layers)}")
     if bad := [name for name, value in amax.items() if not 0 <= value < math.inf]:
         raise BadInput(f"amax of {bad[0]} is {amax[bad[0]]}: expected the largest magnitude of an input, 0 or more")
-    replaced = {id(layers[name].module): Int8(layers[name].module, value) for name, value in amax.items()}
-    for parent in list(model.modules()):
-        for name, child in list(parent._modules.items()):  # named_children() names a shared layer only once
-            if id(child) in replaced:
-                setattr(parent, name, replaced[id(child)])
-    return replaced.get(id(model), model)
+    return replaced(model, {id(layers[name].module): Int8(layers[name].module, one) for name, one in amax.items()})
 
 
 class Int8(nn.Module):
@@ -148,8 +141,8 @@ class Int8(nn.Module):
         matrix = layout.matrix(layer.weight.detach().float())
         rows = matrix.reshape(layout.outputs(shape), -1)
         scales = weight_scales(rows)
-        coded = quantise(rows, scales).reshape(matrix.shape)
-        codes = layout.tensor(coded, shape).contiguous()
+        coded = quantise(rows, scales)
+        codes = layout.tensor(coded.reshape(matrix.shape), shape).contiguous()
         like_output = (-1,) + (1,) * kind.channels
         self.register_buffer("weight_scale", scales.reshape(like_output))
         self.register_buffer("input_scale", scale_of(torch.tensor(float(amax), device=codes.device)))
@@ -177,13 +170,16 @@ class Int8(nn.Module):
         """Return the weight as int8."""
         return self.layer.weight.to(torch.int8)
 
-    def forward(self, values: Tensor) -> Tensor:
-        """Quantise float values, sum products exactly, and return floats."""
-        with torch.autocast(values.device.type, enabled=False):
-            codes = quantise(values.float(), self.input_scale)
+    def forward(self, input: Tensor) -> Tensor:
+        """Quantise float values, sum products exactly, and return floats.
+
+        The argument has torch's own name, since a model may call its layer by keyword.
+        """
+        with torch.autocast(input.device.type, enabled=False):
+            codes = quantise(input.float(), self.input_scale)
             sums = self.layer(codes.to(self.layer.weight.dtype)).float()
             product = sums * (self.input_scale * self.weight_scale)
-            return (product if self.bias is None else product + self.bias).to(values.dtype)
+            return (product if self.bias is None else product + self.bias).to(input.dtype)
 
 
 def _called(module: nn.Module, arguments: tuple) -> None:

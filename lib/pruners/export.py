@@ -29,7 +29,7 @@ from lib.base import BadInput, atomic, to_write
 from lib.kernels import two_four
 from lib.pruners import kinds
 from lib.pruners.calibration import Int8, quantised
-from lib.pruners.inputs import Inputs, arguments, batch_of, duplicate
+from lib.pruners.inputs import Inputs, arguments, batch_of, duplicate, replaced
 from lib.pruners.layers import refuse_no_model
 
 NEEDS = ("onnx", "onnxscript")
@@ -114,11 +114,11 @@ class Paired(nn.Module):
         inner.weight = nn.Parameter(torch.empty(0), requires_grad=False)  # the codes stand for it
         self.layer = inner
 
-    def forward(self, values: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Write the pairs, and the product between them in floats, which a runtime does in int8."""
         step = (self.input_scale, self.input_zero)
-        codes = _onnx("QuantizeLinear", (values, *step), torch.int8, values.shape)
-        values = _onnx("DequantizeLinear", (codes, *step), torch.float32, values.shape)
+        codes = _onnx("QuantizeLinear", (input, *step), torch.int8, input.shape)
+        values = _onnx("DequantizeLinear", (codes, *step), torch.float32, input.shape)
         parts = (self.codes, self.weight_scale, self.weight_zero)
         weight = _onnx("DequantizeLinear", parts, torch.float32, self.codes.shape, axis=self.axis)
         return torch.func.functional_call(self.layer, {"weight": weight}, (values,))
@@ -130,12 +130,7 @@ def _onnx(name: str, inputs: tuple[Tensor, ...], dtype: torch.dtype, shape: torc
 
 def _with_pairs(model: nn.Module) -> nn.Module:
     """The model with each `Int8` as a `Paired`; a layer at several places stays one."""
-    made = {id(layer): Paired(layer) for layer in model.modules() if isinstance(layer, Int8)}
-    for parent in list(model.modules()):
-        for name, child in list(parent._modules.items()):
-            if id(child) in made:
-                setattr(parent, name, made[id(child)])
-    return made.get(id(model), model)
+    return replaced(model, {id(layer): Paired(layer) for layer in model.modules() if isinstance(layer, Int8)})
 
 
 def semi_structured_layers(model: nn.Module, dtype: torch.dtype = torch.float16) -> pd.DataFrame:

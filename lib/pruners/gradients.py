@@ -48,6 +48,9 @@ def tracked(layers: Sequence[Prunable]) -> Iterator[dict[str, Tensor]]:
 
     It is the parameter behind the weight, or where that is none, zeros that are added to the weight while the block
     lasts. Frozen parameters have gradients while it lasts, and so has what is computed under `torch.no_grad`.
+
+    Raises:
+        BadInput: weights without values, or made under `torch.inference_mode`.
     """
     trained: dict[str, Tensor] = {}
     undo = []
@@ -89,7 +92,11 @@ def _added(module: nn.Module, attribute: str, zeros: Tensor):
 
 @contextmanager
 def twice_differentiable(layers: Sequence[Prunable]) -> Iterator[None]:
-    """Kernels that have second derivatives; where attention would have had a fused one it is said."""
+    """Choose kernels that have second derivatives; where attention would have had a fused one a warning says so.
+
+    Raises:
+        BadInput: torch has no second derivative of a function within the block.
+    """
     seen = _Seen()
     fused = any(isinstance(layer.module, nn.RNNBase) for layer in layers)  # the only ones torch has no others for
     with ExitStack() as stack:

@@ -42,18 +42,24 @@ def single(block: int) -> Tensor:
 def within(block: int, inner: int) -> Tensor:
     """Put blocks of a smaller size into one of B x B: circulants of `inner` x `inner`, each with coefficients of its
     own.
+
+    Raises:
+        BadInput: sizes of which the smaller does not divide the larger.
     """
-    outer = torch.arange(block) // inner
-    return (outer[:, None] * (block // inner) + outer) * inner + _inner(block, inner)
+    repeated, outer = _inner(block, inner), torch.arange(block) // inner
+    return (outer[:, None] * (block // inner) + outer) * inner + repeated
 
 
 def friendly(block: int, inner: int) -> Tensor:
     """Make smaller circulants, which themselves repeat as in a circulant: "block2 friendly block4" is [[P, Q], [Q, P]].
 
     It has as few coefficients as a circulant of its size, and its groups consist of whole groups of `within`.
+
+    Raises:
+        BadInput: as `within`.
     """
-    outer = torch.arange(block) // inner
-    return (outer[:, None] - outer) % (block // inner) * inner + _inner(block, inner)
+    repeated, outer = _inner(block, inner), torch.arange(block) // inner
+    return (outer[:, None] - outer) % (block // inner) * inner + repeated
 
 
 def halved(table: Tensor) -> Tensor:
@@ -63,7 +69,10 @@ def halved(table: Tensor) -> Tensor:
 
 
 def _inner(block: int, inner: int) -> Tensor:
-    return circulant(inner).repeat(block // inner, block // inner)
+    table = circulant(inner)
+    if block < 1 or block % inner:
+        raise BadInput(f"blocks of {inner} x {inner} do not fill one of {block} x {block}: give a divisor of {block}")
+    return table.repeat(block // inner, block // inner)
 
 
 def refines(fine: Tensor, coarse: Tensor) -> bool:
@@ -73,7 +82,11 @@ def refines(fine: Tensor, coarse: Tensor) -> bool:
 
 
 def check_phases(block: int, conversion: str) -> None:
-    """Refuse what has no phases; settings are checked by it before anything is computed."""
+    """Refuse what has no phases; settings are checked by it before anything is computed.
+
+    Raises:
+        BadInput: a block size below 1, an unknown conversion, or one of another block size than 4.
+    """
     if not isinstance(block, Integral) or block < 1:
         raise BadInput(f"block={block!r} must be a whole number, at least 1")
     if conversion not in CONVERSIONS:
@@ -127,13 +140,18 @@ def group(
             of a stack by itself. Room that is not used has no effect.
 
     Raises:
-        BadInput: an unknown name, a size that B does not divide, a layer that has groups or a mask already.
+        BadInput: an unknown name, a size that B does not divide, a layer that has groups or a mask already, one of
+            another kind than a Linear, a stack of them or a Conv2d, or one that shares its weight with another.
     """
     if start not in STARTS:
         raise BadInput(f"start={start!r}: known are {', '.join(STARTS)}")
     layers = _named(model, chosen)
     for name, table in chosen.items():  # all are checked before one is changed
         block, size = len(table), _size(layers[name])
+        if layers[name].layout.axes not in ("oi", "roi", "oikk") or layers[name].attribute != "weight":
+            raise BadInput(f"{name}: blocks are those of a Linear, a stack of them or a Conv2d")
+        if layers[name].tied:
+            raise BadInput(f"{name} is shared with another layer, which would read its coefficients")
         if parametrize.is_parametrized(layers[name].module, "weight"):
             raise BadInput(f"{name} has groups, a mask or another parametrization already: group first, then prune")
         for what, count in zip(("outputs", "inputs"), size, strict=True):
@@ -222,7 +240,7 @@ def moments(parameter: nn.Parameter, optimizers: Iterable[torch.optim.Optimizer]
     for optimizer in optimizers:
         for name, values in optimizer.state.get(parameter, {}).items():
             if isinstance(values, Tensor) and values.shape == parameter.shape:
-                yield values, 2 if name.endswith("_sq") else 1
+                yield values, 2 if "sq" in name else 1
 
 
 @torch.no_grad()

@@ -35,6 +35,11 @@ def call(model: nn.Module, inputs: Inputs) -> Any:
     return model(*args, **kwargs)
 
 
+def entering(args: tuple, kwargs: Mapping[str, Any]) -> Any:
+    """Return what enters a layer: its first argument, whether it is given by its place or by its name."""
+    return args[0] if args else next(iter(kwargs.values()))
+
+
 def example(model: nn.Module, shape: Sequence[int]) -> Tensor:
     """Return a batch of one example of zeros, of the model's type and on its device."""
     some = next((parameter for parameter in model.parameters() if parameter.is_floating_point()), torch.zeros(()))
@@ -94,6 +99,18 @@ def mode(model: nn.Module, training: bool) -> Iterator[nn.Module]:
     finally:
         for module, own in before.items():
             module.training = own
+
+
+def replaced(model: nn.Module, made: Mapping[int, nn.Module]) -> nn.Module:
+    """Put other modules in the places of a model's own, {id of its own: the other}, and return the model.
+
+    A module that stands at several places is replaced at all of them; the model itself may be one.
+    """
+    for parent in list(model.modules()):
+        for name, child in list(parent._modules.items()):  # named_children() names a shared module only once
+            if id(child) in made:
+                parent._modules[name] = made[id(child)]
+    return made.get(id(model), model)
 
 
 def duplicate(model: nn.Module) -> nn.Module:

@@ -43,7 +43,11 @@ class Layout:
     groups: int = 1
 
     def matrix(self, tensor: Tensor) -> Tensor:
-        """Return a weight, or scores like it, as [rows, reduction]."""
+        """Return a weight, or scores like it, as [rows, reduction].
+
+        Raises:
+            BadInput: it is a stack, which has a matrix a run.
+        """
         if self.stacked:
             raise BadInput(
                 f"a stack {list(tensor.shape)} has a matrix for each run: take one run (lib.models.mlp.plain)"
@@ -101,7 +105,11 @@ class Layout:
 
 
 def layout_of(tensor: Tensor) -> Layout:
-    """Guess the layout of a tensor of which only the shape is known: of a Linear, a stack of them or a Conv2d."""
+    """Guess the layout of a tensor of which only the shape is known: of a Linear, a stack of them or a Conv2d.
+
+    Raises:
+        BadInput: it has another number of axes than 2, 3 or 4.
+    """
     if tensor.dim() not in (2, 3, 4):
         raise BadInput(f"scores of a Linear have 2 axes and of a Conv2d 4, these have {tensor.dim()}")
     return Layout({2: "oi", 3: "roi", 4: "oikk"}[tensor.dim()])
@@ -125,7 +133,11 @@ class Kind:
 
 
 def fixed(affine: bool = False, **layouts: str) -> Kind:
-    """Make a kind whose layers have these weights: `fixed(weight="oi")`."""
+    """Make a kind whose layers have these weights: `fixed(weight="oi")`.
+
+    Raises:
+        BadInput: letters that are no layout.
+    """
     for attribute, axes in layouts.items():
         if not axes or set(axes) - set(LETTERS) or axes.count("i") != 1 or "o" not in axes:
             known = ", ".join(f"{letter} ({what})" for letter, what in LETTERS.items())

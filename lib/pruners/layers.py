@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -61,7 +62,7 @@ class Prunable:
 
     @property
     def inner(self) -> int:
-        """Return length of the reduction (GEMM-K): how many products each output sums."""
+        """Return the length of the reduction (GEMM-K): how many products each output sums."""
         return self.layout.reduction(self.weight.shape)
 
     @property
@@ -292,6 +293,15 @@ def _matching(layers: Sequence[Prunable], one: str | type | None, whys: Mapping[
     return iter(found)
 
 
+@contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Put a layer's name, or what else it is about, before the line that refuses something within."""
+    try:
+        yield
+    except BadInput as error:
+        raise BadInput(f"{what}: {error}") from error
+
+
 def leave_out(name: str, why: str) -> None:
     """Warn that a layer is left out, and the others are not."""
     say(f"{name} is left out: {why}", LeftOut)
@@ -342,6 +352,9 @@ def layer_rule(
         leave: {module name: reason} of layers to leave dense whatever their size: heads that are used in training
             only, which section 4.2 leaves too. Their sub-modules are left with them.
         select: as `prunable`; the others are left dense.
+
+    Raises:
+        BadInput: another width, a module to leave that the model has not, or as `prunable`.
     """
     if bits not in (8, 16):
         raise BadInput(f"bits={bits}: section 4.2 has a rule for 16-bit and 8-bit values")

@@ -20,13 +20,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lib.base import BadInput
+from lib.base import BadInput, refuse_uncounted
 from lib.pruners import kinds
-from lib.pruners.inputs import Inputs, call, duplicate
-from lib.pruners.layers import Prunable, Scores, Select, chosen, eligible, leave_out, prunable
+from lib.pruners.inputs import Inputs, call, duplicate, entering
+from lib.pruners.layers import Prunable, Scores, Select, chosen, eligible, leave_out, naming, prunable
 from lib.pruners.masks import attach, attached, original, original_of
-
-Pattern = Callable[..., dict[str, Tensor]]
+from lib.pruners.patterns import Pattern
 
 
 class Solver(Protocol):
@@ -76,9 +75,9 @@ class SparseGPT:
     dampening: float = 0.01
 
     def __post_init__(self):
-        if self.width < 1 or self.block < 1 or not self.dampening >= 0:
-            given = f"width={self.width}, block={self.block}, dampening={self.dampening}"
-            raise BadInput(f"SparseGPT: {given}: expected columns of 1 or more, and a share of 0 or more")
+        refuse_uncounted(width=self.width, block=self.block)
+        if not self.dampening >= 0:
+            raise BadInput(f"dampening={self.dampening}: expected a share of 0 or more")
 
     def __call__(self, weight: Tensor, moments: Tensor) -> tuple[Tensor, Tensor]:
         work = weight.to(torch.float64, copy=True)
@@ -154,7 +153,8 @@ def one_shot(model: nn.Module, batches: Iterable[Inputs], solver: Solver, select
         layer = layers[name]
         moments = _moments(model, batches, {name: layer}, calls)[name]
         parts = layer.matrix().chunk(len(moments))  # a group of a convolution has inputs of its own
-        solved = [solver(part, own.to(part.device)) for part, own in zip(parts, moments, strict=True)]
+        with naming(name):
+            solved = [solver(part, own.to(part.device)) for part, own in zip(parts, moments, strict=True)]
         weight, mask = (
             layer.layout.tensor(torch.cat(found), layer.weight.shape) for found in zip(*solved, strict=True)
         )
@@ -297,7 +297,7 @@ def _feed(
     def hook(layer: Prunable) -> Callable:
         def seen(module: nn.Module, args: tuple, kwargs: dict) -> None:
             nonlocal left
-            watch(layer, args[0] if args else next(iter(kwargs.values())))
+            watch(layer, entering(args, kwargs))
             if left is not None and (left := left - 1) == 0:
                 raise _Enough
 

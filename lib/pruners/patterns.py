@@ -7,7 +7,7 @@ network which is pruned further loses more and gets nothing back. `two_four` is 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -16,10 +16,11 @@ from torch import Tensor, nn
 
 from lib.base import BadInput
 from lib.kernels.selection import all_but_lowest, highest_of_each
-from lib.pruners.layers import Prunable, Scores, Select, chosen, eligible, layout
+from lib.pruners.layers import Prunable, Scores, Select, chosen, eligible, layout, naming
 from lib.pruners.scores import magnitude
 
 SCOPES = ("row", "layer", "network", "global")
+Pattern = Callable[..., dict[str, Tensor]]
 
 
 def unstructured(
@@ -32,8 +33,9 @@ def unstructured(
 ) -> dict[str, Tensor]:
     """Remove the lowest scores one by one.
 
-    Exactly round(sparsity * n) of the n weights ranked together go, ties included: among equal scores those that
-    come first in the tensor go first. Scores of a stack [run, out, in] are ranked within each run.
+    Exactly round(sparsity * n) of the n weights ranked together go, or more where `within` has removed more, ties
+    included: among equal scores those that come first in the tensor go first. Scores of a stack [run, out, in] are
+    ranked within each run.
 
     Args:
         scores: {parameter name: tensor}; `Scores` also know each parameter's network.
@@ -53,6 +55,7 @@ def unstructured(
         raise BadInput(f"floor={floor} is not in [0, 1]")
     scores = selected(scores, select)
     shares = per_run(sparsity, scores)
+    check_within(scores, within)
     if scope == "row":
         return _row_by_row(scores, shares, floor, within)
     scores = _remaining(scores, within)
@@ -68,7 +71,7 @@ def unstructured(
                 raise BadInput(f"floor={floor} keeps more of {', '.join(names)} than sparsity={short[0]} leaves")
         kept = all_but_lowest(parts, removed)
         masks |= {name: part.reshape(scores[name].shape) for name, part in zip(names, kept, strict=True)}
-    return {name: masks[name] for name in scores}
+    return still_gone({name: masks[name] for name in scores}, within)
 
 
 def n_of_m(
@@ -94,12 +97,10 @@ def n_of_m(
         BadInput: a layer whose inner dimension m does not divide. `layer_rule` names the layers that fit. Another
             sparsity than the pattern's.
     """
-    if not (isinstance(n, Integral) and isinstance(m, Integral) and 0 < n < m):
-        raise BadInput(f"n_of_m({n}, {m}): n must be at least 1 and smaller than m, both whole numbers")
-    if sparsity is not None and sparsity != 1 - n / m:
-        raise BadInput(f"sparsity={sparsity}: {n} of {m} leaves {n / m:g}, so its sparsity is {1 - n / m:g}")
+    check_n_of_m("n_of_m", n, m, sparsity)
     scores = selected(scores, select)
     check(scores)
+    check_within(scores, within)
     masks = {}
     for name, score in _remaining(scores, within).items():
         matrix = layout(scores, name).matrix(score)
@@ -137,16 +138,54 @@ def selected(scores: Mapping[str, Tensor], select: Select) -> Mapping[str, Tenso
     return {name: scores[name] for name in chosen(layers, select, {}, "there are scores for")}
 
 
+def check_n_of_m(pattern: str, n: int, m: int, sparsity: float | None) -> None:
+    """Refuse an N:M that is none, and a sparsity that is asked for and is not the one it has.
+
+    Args:
+        pattern: the name of the function that was called with n and m.
+
+    Raises:
+        BadInput: n and m are not whole numbers with 0 < n < m, or the sparsity is another than 1 - n / m.
+    """
+    if not (isinstance(n, Integral) and isinstance(m, Integral) and 0 < n < m):
+        raise BadInput(f"{pattern}({n}, {m}): n must be at least 1 and smaller than m, both whole numbers")
+    own = (m - n) / m
+    if sparsity is not None and not (isinstance(sparsity, Real) and math.isclose(sparsity, own)):
+        raise BadInput(f"sparsity={sparsity}: {n} of {m} leaves {n / m:g}, so its sparsity is {own:g}")
+
+
+def check_within(scores: Mapping[str, Tensor], within: Mapping[str, Tensor] | None) -> None:
+    """Refuse masks that do not fit the scores which they are of.
+
+    Raises:
+        BadInput: one that is not of bools, or has another shape.
+    """
+    for name, mask in (within or {}).items():
+        if name in scores and not (isinstance(mask, Tensor) and mask.dtype == torch.bool):
+            raise BadInput(f"within: mask {name!r} is {_described(mask)}, expected torch.bool (True = kept)")
+        if name in scores and mask.shape != scores[name].shape:
+            raise BadInput(f"within: mask {name!r} has shape {list(mask.shape)}, its scores {list(scores[name].shape)}")
+
+
 def _remaining(scores: Mapping[str, Tensor], within: Mapping[str, Tensor] | None) -> Mapping[str, Tensor]:
     """The scores, of what is gone already minus infinity: below all others, which are finite."""
     if not within:
         return scores
-    left = {}
-    for name, score in scores.items():
-        if (mask := within.get(name)) is not None and mask.shape != score.shape:
-            raise BadInput(f"within: mask {name!r} has shape {list(mask.shape)}, its scores {list(score.shape)}")
-        left[name] = score if mask is None else score.masked_fill(~mask, -torch.inf)
+    left = {
+        name: _floats(score).masked_fill(~within[name], -torch.inf) if name in within else score
+        for name, score in scores.items()
+    }
     return Scores(left, scores.layers) if isinstance(scores, Scores) else left
+
+
+def _floats(scores: Tensor) -> Tensor:
+    """The scores in a type that has infinity, which whole numbers lack."""
+    return scores if scores.is_floating_point() else scores.double()
+
+
+def still_gone(masks: dict[str, Tensor], within: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
+    """Return the masks without what is gone already, where that is more than was asked for."""
+    return {name: mask & within[name] if within and name in within else mask for name, mask in masks.items()}
 
 
 def _row_by_row(
@@ -177,25 +216,30 @@ def _pools(scores: Mapping[str, Tensor], scope: str) -> list[list[str]]:
 
 
 def per_run(sparsity: float | Sequence[float], scores: Mapping[str, Tensor]) -> list[float]:
-    """Return the sparsity of each run; of one network as of a stack of one."""
+    """Return the sparsity of each run; of one network as of a stack of one.
+
+    Raises:
+        BadInput: it is no number in [0, 1), or not one a run; or as `check`.
+    """
     runs = check(scores)
-    if sparsity is None or isinstance(sparsity, str):
+    shares = [sparsity] * (runs or 1) if isinstance(sparsity, Real) else sparsity
+    listed = isinstance(shares, Iterable) and not isinstance(shares, Tensor)
+    if not listed or not all(isinstance(share, Real) for share in shares):
         raise BadInput(f"sparsity={sparsity!r} is no number in [0, 1)")
-    shares = [sparsity] * (runs or 1) if isinstance(sparsity, Real) else list(sparsity)
     if len(shares) != (runs or 1):
         raise BadInput(f"{len(shares)} sparsities for {runs or 1} runs: give one number, or one a run")
     for share in shares:
         if not 0 <= share < 1:
             raise BadInput(f"sparsity={share} is not in [0, 1)")
-    return shares
+    return list(shares)
 
 
 def _protected(scores: Tensor, floor: float) -> Tensor:
     """Scores [run, weights] of a layer, the highest of each run raised to infinity so that this share is kept."""
     count = scores.shape[1]
-    least = math.ceil(round(floor * count, 9))  # rounded: 0.1 * 30 is a little more than 3
+    least = math.ceil(round(floor * count, 9))  # rounded: 0.07 * 100 is a little more than 7
     (highest,) = all_but_lowest([scores], [count - least] * len(scores))
-    return scores.masked_fill(highest, torch.inf)
+    return _floats(scores).masked_fill(highest, torch.inf)
 
 
 def _described(value: Any) -> str:
@@ -205,16 +249,18 @@ def _described(value: Any) -> str:
 
 
 def check(scores: Mapping[str, Tensor]) -> int | None:
-    """Count how many runs the scores are of; None: of one network."""
+    """Count how many runs the scores are of; None: of one network.
+
+    Raises:
+        BadInput: no scores, some that cannot be ranked, or scores of different runs.
+    """
     if not scores:
         raise BadInput("no scores: at least one parameter is needed")
     for name, score in scores.items():
         if not isinstance(score, Tensor) or score.is_complex() or score.is_meta or not score.numel():
             raise BadInput(f"{name}: scores must be a tensor of real numbers, these are {_described(score)}")
-        try:
+        with naming(name):
             layout(scores, name)
-        except BadInput as error:
-            raise BadInput(f"{name}: {error}") from error
         if not bool(torch.isfinite(torch.stack(score.aminmax())).all()):  # one pass, no copy: NaN passes through both
             raise BadInput(f"{name}: {int((~torch.isfinite(score)).sum())} of {score.numel()} scores are not finite")
     runs = {len(score) if layout(scores, name).stacked else None for name, score in scores.items()}

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from lib.base import BadInput
 from lib.pruners import masks
 from lib.pruners.layers import Scores
+from lib.pruners.patterns import Pattern
 from lib.pruners.schedules import Schedule
 
 Score = Callable[..., Scores]
-Pattern = Callable[..., dict[str, Tensor]]
 
 
 @runtime_checkable

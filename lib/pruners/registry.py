@@ -53,6 +53,9 @@ def find(registry: Mapping[str, Callable], what: str, name: str) -> Callable:
 
     Args:
         what: an entry is, for the line that refuses an unknown name: "score", "pattern" or "schedule".
+
+    Raises:
+        BadInput: there is none.
     """
     if name not in registry:
         raise BadInput(f"{what} {name!r}: known are {', '.join(registry)}")

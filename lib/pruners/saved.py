@@ -108,7 +108,7 @@ def load(path: str | Path, model: nn.Module) -> None:
 
 
 def read(path: str | Path) -> tuple[OrderedDict[str, Tensor], dict[str, Tensor]]:
-    """Say what `save` wrote: a state_dict with each weight under its plain name, removed ones zero, and the masks.
+    """Read what `save` wrote: a state_dict with each weight under its plain name, removed ones zero, and the masks.
 
     Raises:
         BadInput: the file is not there, damaged, or not written by `save`.

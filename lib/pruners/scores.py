@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
 
 import torch
@@ -103,7 +103,7 @@ def snip(model: nn.Module, loss: Loss | Sequence[Loss], select: Select = None) -
 
 
 def grasp(model: nn.Module, loss: Loss | Sequence[Loss], select: Select = None) -> Scores:
-    """w * Hg: half of how much the squared gradient norm falls, to first order, when a weight is switched off.
+    """Score by w * Hg: half of how much the squared gradient norm falls, to first order, when a weight goes.
 
     This is the gradient signal preservation of paper 1, equations 2 to 4, and of Wang et al. 2020 at temperature 1.
     Equation 4 scores a weight by -w * Hg, how much its removal raises the norm, and removes the highest. Scores here
@@ -115,6 +115,9 @@ def grasp(model: nn.Module, loss: Loss | Sequence[Loss], select: Select = None) 
 
     Args:
         model, loss, select: as in `snip`; the loss must be twice differentiable.
+
+    Raises:
+        BadInput: as `snip`; or a loss that is linear in the weights, or without second derivatives.
     """
     layers = prunable(model, select)
     with tracked(layers) as trained, twice_differentiable(layers):
@@ -136,12 +139,14 @@ def _gradients(
     create_graph: bool = False,
 ) -> tuple[list[Prunable], tuple[Tensor, ...]]:
     """The layers that the mean of the losses depends on, and its gradient by what is trained of each."""
-    losses = [loss] if callable(loss) else list(loss)
+    losses = [loss] if callable(loss) else list(loss) if isinstance(loss, Iterable) else [loss]
     if not losses:
         raise BadInput("no losses: at least one is needed")
+    if wrong := [one for one in losses if not callable(one)]:
+        raise BadInput(f"loss={wrong[0]!r:.80}: expected a function of the model, or several of them")
     weights = [trained[layer.name] for layer in layers]
     found = []
-    for one in losses:  # one graph after the other: together they would fill the memory
+    for one in losses:  # one graph after the other; only for second derivatives must all be kept
         value = one(model)
         if not isinstance(value, Tensor) or value.is_complex():
             raise BadInput(f"a loss must be a tensor with one real number, this is {value!r:.80}")

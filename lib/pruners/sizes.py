@@ -8,8 +8,11 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from lib.base import BadInput
 from lib.kernels import storage
 from lib.kernels.two_four import has_pattern
+from lib.pruners.grouped import grouped
+from lib.pruners.inputs import entering
 from lib.pruners.layers import prunable
 from lib.pruners.uses import positions
 
@@ -47,7 +50,12 @@ def sizes(model: nn.Module, shape: Sequence[int], value_bits: int = 16) -> dict[
     Returns:
         parameters (all trained numbers), weights (those that can be pruned), kept (weights that are not zero),
         bytes_dense, bytes_csr, bytes_bitmap, bytes_two_four, flops_dense (of the same network without zeros), flops.
+
+    Raises:
+        BadInput: weights that share coefficients, of which fewer numbers are stored than there are weights.
     """
+    if shared := [layer.name for layer in prunable(model) if grouped(layer) is not None]:
+        raise BadInput(f"{shared[0]} shares coefficients, sizes counts plain weights: pruners.detach the model first")
     layers = {layer.name: layer.matrix() for layer in prunable(model)}
     nonzeros = {name: int((matrix != 0).sum()) for name, matrix in layers.items()}
     weights, trained = sum(matrix.numel() for matrix in layers.values()), parameters(model)
@@ -72,15 +80,21 @@ def operations_per_byte(model: nn.Module, shape: Sequence[int], batch: int, valu
     Args:
         shape: of one example, without the batch axis.
         batch: examples that share one reading of the weights.
+
+    Raises:
+        BadInput: a layer that is not a product with one weight, such as nn.LSTM or nn.MultiheadAttention.
     """
     moved = 0
 
-    def count(module: nn.Module, inputs: tuple, output: torch.Tensor) -> None:
+    def count(module: nn.Module, args: tuple, kwargs: dict, output: torch.Tensor) -> None:
         nonlocal moved
-        moved += module.weight.numel() + batch * (inputs[0].numel() + output.numel())
+        moved += module.weight.numel() + batch * (entering(args, kwargs).numel() + output.numel())
 
     layers = prunable(model)
-    handles = [layer.module.register_forward_hook(count) for layer in layers]
+    if inside := [layer for layer in layers if layer.attribute != "weight"]:
+        where = f"{inside[0].name} is inside a {type(inside[0].module).__name__}"
+        raise BadInput(f"operations_per_byte knows what layers with a single weight move, {where}")
+    handles = [layer.module.register_forward_hook(count, with_kwargs=True) for layer in layers]
     try:
         uses = positions(model, shape)
     finally:

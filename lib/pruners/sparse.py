@@ -7,7 +7,7 @@ from torch import nn
 from lib.base import BadInput
 from lib.kernels.sparse_linear import FLOATS, SparseLinear
 from lib.pruners.behind import behind
-from lib.pruners.inputs import duplicate
+from lib.pruners.inputs import duplicate, replaced
 from lib.pruners.layers import Select, leave_out, prunable
 from lib.pruners.masks import attached, numbers
 
@@ -54,8 +54,4 @@ def sparse(model: nn.Module, select: Select = None) -> nn.Module:
         raise BadInput(f"layer {name.removesuffix('.weight') if '.' in name else 'of the model'}: {why}")
     for name, why in whys.items():
         leave_out(name, why)
-    for parent in list(new.modules()):
-        for name, child in list(parent._modules.items()):  # one layer may be used at several places
-            if id(child) in made:
-                parent._modules[name] = made[id(child)]
-    return made.get(id(new), new)
+    return replaced(new, made)

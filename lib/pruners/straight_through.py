@@ -15,17 +15,17 @@ With a transposable pattern (Hubara et al. 2021) the product that sends the grad
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx
 from torch.nn.utils import parametrize
 
 from lib.base import BadInput
 from lib.pruners import kinds
 from lib.pruners.behind import bake, hook_of
-from lib.pruners.layers import Layout, Prunable, Select, chosen, eligible, prunable
+from lib.pruners.layers import Layout, Prunable, Select, chosen, eligible, naming, prunable
 from lib.pruners.masks import attach
+from lib.pruners.patterns import Pattern
 
 DECAY = 2e-4  # the paper's lambda_W, for SGD
 
@@ -34,14 +34,14 @@ class Refined(torch.autograd.Function):
     """Compute mask * weight; all weights get the gradient of the product, and masked ones decay * weight beside it."""
 
     @staticmethod
-    def forward(context, weight: Tensor, mask: Tensor, owner: StraightThrough) -> Tensor:
+    def forward(context: FunctionCtx, weight: Tensor, mask: Tensor, owner: StraightThrough) -> Tensor:
         """Mask the weight."""
         context.save_for_backward(weight, mask)
         context.owner = owner
         return weight * mask
 
     @staticmethod
-    def backward(context, gradient: Tensor) -> tuple[Tensor, None, None]:
+    def backward(context: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None, None]:
         """Pass the gradient to all weights, and draw masked ones towards zero (SR-STE, equation 8)."""
         weight, mask = context.saved_tensors
         context.owner.count(mask)
@@ -57,7 +57,7 @@ class StraightThrough(nn.Module):
             use of the weight whose gradient is asked for; a look at the weight is none.
     """
 
-    def __init__(self, weight: Tensor, layout: Layout, pattern: Callable[..., dict[str, Tensor]], decay: float):
+    def __init__(self, weight: Tensor, layout: Layout, pattern: Pattern, decay: float):
         super().__init__()
         self.layout, self.pattern, self.decay = layout, pattern, decay
         self.register_buffer("mask", self.choose(weight.detach()))
@@ -84,12 +84,7 @@ class StraightThrough(nn.Module):
         return weight
 
 
-def learn(
-    model: nn.Module,
-    pattern: Callable[..., dict[str, Tensor]],
-    decay: float = DECAY,
-    select: Select = None,
-) -> None:
+def learn(model: nn.Module, pattern: Pattern, decay: float = DECAY, select: Select = None) -> None:
     """Let the masks of these layers follow their weights from now on, by SR-STE; with decay 0 by STE alone.
 
     Args:
@@ -110,8 +105,11 @@ def learn(
             raise BadInput(f"{name} has a mask or another parametrization already: let it learn its mask from dense")
         if layers[name].tied:
             raise BadInput(f"{name} is shared with another layer, which would not see the mask that it learns")
-    chosen_first = {n: StraightThrough(layers[n].weight, layers[n].layout, pattern, decay) for n in names}
-    for name, one in chosen_first.items():  # all are made before one is set: a pattern may refuse a layer
+    made = {}
+    for name in names:  # all are made before one is set: a pattern may refuse a layer
+        with naming(name):
+            made[name] = StraightThrough(layers[name].weight, layers[name].layout, pattern, decay)
+    for name, one in made.items():
         parametrize.register_parametrization(layers[name].module, layers[name].attribute, one)
         kinds.reread(layers[name].module)
 

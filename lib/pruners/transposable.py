@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from itertools import combinations, product
-from numbers import Integral
 
 import numpy as np
 import torch
@@ -28,12 +27,19 @@ from torch import Tensor, nn
 
 from lib.base import BadInput
 from lib.pruners.layers import Select, eligible, layout, prunable
-from lib.pruners.patterns import check, selected
+from lib.pruners.patterns import check, check_n_of_m, check_within, selected, still_gone
 
 CHUNK = 4096  # blocks of 4 x 4 whose 90 sums are held at a time: 1.5 MB, which stays in the cache of a core
 
 
-def transposable(scores: Mapping[str, Tensor], n: int = 2, m: int = 4, select: Select = None) -> dict[str, Tensor]:
+def transposable(
+    scores: Mapping[str, Tensor],
+    n: int = 2,
+    m: int = 4,
+    sparsity: float | None = None,
+    within: Mapping[str, Tensor] | None = None,
+    select: Select = None,
+) -> dict[str, Tensor]:
     """Keep n of every m along the rows and along the columns, so that the scores kept add up to the most there is.
 
     Rows and columns are those of the layer's matrix product (`kinds.Layout`): outputs and inputs of a Linear; of a
@@ -46,15 +52,19 @@ def transposable(scores: Mapping[str, Tensor], n: int = 2, m: int = 4, select: S
     Args:
         scores: {parameter name: tensor}, high = keep; magnitudes, say, but scores may be negative too.
         n, m: how many stay of how many.
+        sparsity: what a schedule asks for. The pattern has only one, 1 - n / m, which this must be if it is given.
+        within: {parameter name: mask}; what these have removed stays removed, so that fewer than n may be left. The
+            mask is chosen as if it were not, and loses it then.
         select: which of the scores count, as `layers.prunable`; the others get no mask.
 
     Raises:
         BadInput: a layer whose rows or inner dimension m does not divide. `eligible_both_ways` names those that fit.
+            Another sparsity than the pattern's.
     """
-    if not (isinstance(n, Integral) and isinstance(m, Integral) and 0 < n < m):
-        raise BadInput(f"transposable({n}, {m}): n must be at least 1 and smaller than m, both whole numbers")
+    check_n_of_m("transposable", n, m, sparsity)
     scores = selected(scores, select)
     check(scores)
+    check_within(scores, within)
     masks = {}
     for name, score in scores.items():
         matrix = layout(scores, name).matrix(score)
@@ -62,18 +72,18 @@ def transposable(scores: Mapping[str, Tensor], n: int = 2, m: int = 4, select: S
         blocks = to_blocks(matrix, m)
         mask = best_two_four(blocks) if (n, m) == (2, 4) else assignment(blocks, n)[0]
         masks[name] = layout(scores, name).tensor(from_blocks(mask, matrix.shape), score.shape).contiguous()
-    return masks
+    return still_gone(masks, within)
 
 
 def eligible_both_ways(model: nn.Module, m: int = 4, select: Select = None) -> list[str]:
-    """Name the weights that the 2:4 workflow prunes (`eligible`) and whose rows m divides as well.
+    """Name the weights that the 2:4 workflow prunes (`eligible`) and whose rows and inner dimension m divides.
 
     Args:
         select: as `prunable`.
     """
     fitting = set(eligible(model, select))
-    rows = {layer.name: len(layer.matrix()) for layer in prunable(model) if layer.name in fitting}
-    return [name for name, count in rows.items() if count % m == 0]
+    sizes = {layer.name: layer.matrix().shape for layer in prunable(model) if layer.name in fitting}
+    return [name for name, size in sizes.items() if size[0] % m == size[1] % m == 0]
 
 
 def gaps(scores: Mapping[str, Tensor], masks: Mapping[str, Tensor], n: int = 2, m: int = 4) -> dict[str, Tensor]:

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from lib.pruners import kinds
 from lib.pruners.behind import behind
-from lib.pruners.inputs import Inputs, call, example, mode
+from lib.pruners.inputs import Inputs, call, entering, example, mode
 from lib.pruners.layers import Prunable, prunable
 
 PRODUCTS = {"mm": 0, "addmm": 1, "bmm": 0, "baddbmm": 1, "_grouped_mm": 0, "mv": 0, "addmv": 1}  # the first factor
@@ -60,7 +60,7 @@ def uses(
     for layer in layers:
         for module, _ in layer.owners:
             if (kind := kinds.find(module)[0]) is not None and (kind.affine or layer.layout.stacked):
-                handles.append(module.register_forward_hook(_counting(layer, called)))
+                handles.append(module.register_forward_hook(_counting(layer, called), with_kwargs=True))
     watch = _Watch(layers)
     try:
         with torch.no_grad(), mode(model, training), _slow_attention(), watch:
@@ -75,10 +75,10 @@ def uses(
 def _counting(layer: Prunable, called: dict[str, float]):
     """A hook that counts the positions of a layer's call; a layer may run more than once."""
 
-    def hook(module: nn.Module, args: tuple, output: Tensor) -> None:
+    def hook(module: nn.Module, args: tuple, kwargs: dict, output: Tensor) -> None:
         layout, shape = layer.layout, layer.weight.shape
         if "t" in layout.axes:  # each position of the input meets all of the kernel
-            count = args[0].numel() / shape[layout.input]
+            count = entering(args, kwargs).numel() / shape[layout.input]
         else:
             count = output.numel() / math.prod(
                 n for n, letter in zip(shape, layout.axes, strict=True) if letter in "ro"

@@ -25,12 +25,12 @@ def verify(model: nn.Module, select: Select = None) -> pd.DataFrame:
         select: as `prunable`; the total is that of the selected layers.
 
     Returns:
-        A row a layer, then "total", with columns COLUMNS. `pattern` is "dense" (no zeros), the N:M with the fewest
-        left of every m in GROUPS along the reduction axis, the shortest of equal ones, or "unstructured" where none
-        explains the zeros (EXPLAINED): half of the weights removed one by one may be 14:16 by chance. `two_four`: at
-        least two of every four are zero, so that sparse tensor cores take it. `both_ways`: the pattern holds along the
-        other axis of the product too. `mask`: "held" if a mask keeps all zeros through training, "free" if they would
-        move.
+        A row a layer, then "total", with columns COLUMNS. `pattern` is "dense" (no zeros), the N:M with the fewest left
+        of every m in GROUPS along the reduction axis, the shortest of equal ones, or "unstructured" where none explains
+        the zeros (EXPLAINED): half of the weights removed one by one may be 14:16 by chance. `two_four`: at least two
+        of every four are zero, so that sparse tensor cores take it. `both_ways`: the pattern holds along the other axis
+        of the product too; False for a stack of runs, of which it is not asked. `mask`: "held" if a mask keeps all
+        zeros through training, "free" if they would move.
     """
     masks, rows = attached(model), []
     for layer in prunable(model, select):

@@ -172,6 +172,20 @@ def test_a_laplace_distribution_is_clipped_within_its_tail():
     assert seen.share_above(entropy_threshold(seen)) < 0.01
 
 
+def test_the_first_bin_counts_as_much_as_the_second():
+    """The values' own first bin is the fullest; a first bin of 0 in its place would clip less, at 32.2."""
+    seen = Histogram()
+    seen.add(torch.tensor(np.random.default_rng(1).exponential(size=3000) ** 2))
+    assert entropy_threshold(seen) == 26.0
+
+
+def test_a_channel_of_the_smallest_numbers_has_steps_above_0():
+    weight = torch.tensor([[1e-44, -1e-44], [1.0, 0.5]])
+    scales = weight_scales(weight)
+    assert (scales > 0).all()
+    assert quantise(weight, scales)[1].tolist() == [127, 64]
+
+
 def test_zeros_do_not_move_the_threshold_unless_they_are_asked_to():
     """A ReLU's zeros are coded exactly by any threshold; counted, they drive the pseudo-code to clip."""
     draw = np.random.default_rng(0)

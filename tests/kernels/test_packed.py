@@ -138,3 +138,13 @@ def test_a_file_that_is_cut_off_or_altered_is_refused(saved: tuple[Path, dict]):
     path.write_bytes(b"something else")
     with pytest.raises(BadInput, match="no file of packed weights"):
         load(path)
+
+
+def test_what_coding_would_not_make_smaller_stays_as_it_is():
+    assert pack(torch.ones(3))[0]["form"] == "dense"
+
+
+def test_more_kept_places_than_there_are_have_no_floor():
+    for kept in (5, -1):
+        with pytest.raises(BadInput, match=f"{kept} kept values do not fit 4 places: expected 0 to 4"):
+            floor_bits(4, kept)

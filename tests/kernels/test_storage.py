@@ -73,3 +73,7 @@ def test_bytes_are_those_of_the_whole_matrix():
     found = curve(8, 32, 8, [0.5]).set_index("format")
     assert found.bytes.to_dict().items() >= {"dense": 256.0, "bitmap": 128 + 32.0, "two_four": 128 + 32.0}.items()
     assert np.allclose(found.bytes, found.bits * 8 * 32 / 8)
+
+
+def test_csr_has_an_index_a_value_and_a_pointer_a_row_and_one_more():
+    assert metadata_bits("csr", 3, 8, 5, index_bits=8, pointer_bits=16) == 5 * 8 + 4 * 16

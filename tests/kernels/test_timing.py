@@ -3,10 +3,12 @@
 from functools import partial
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from lib.base import BadInput
 from lib.kernels import timing
-from lib.kernels.timing import in_turn, times_as_fast
+from lib.kernels.timing import in_turn, peak_bytes, times_as_fast
 
 
 def test_rivals_take_turns_and_each_is_called_as_often():
@@ -43,3 +45,14 @@ def test_half_of_the_ratios_of_single_calls_lie_between_the_quartiles():
     assert times_as_fast([2.0, 100.0], [1.0, 50.0]) == (2, 2, 2)
     with pytest.raises(ValueError, match="zip"):
         times_as_fast([1.0, 2.0], [1.0])
+
+
+def test_no_rivals_are_refused():
+    with pytest.raises(BadInput, match="no rivals to time: at least one is needed"):
+        in_turn({})
+
+
+def test_the_peak_is_what_a_call_adds_to_what_the_process_held_before():
+    held = []
+    megabytes = peak_bytes(lambda: held.append(np.ones(2**23))) / 2**20
+    assert 64 <= megabytes < 96

@@ -74,6 +74,8 @@ REFUSED = {
     # scores
     "a loss that is a number": (lambda: pruners.snip(net(), lambda model: 3.0), "one real number, this is 3.0"),
     "a loss that is nothing": (lambda: pruners.grasp(net(), lambda model: None), "one real number, this is None"),
+    "no loss": (lambda: pruners.snip(net(), None), "loss=None: expected a function of the model, or several"),
+    "losses of which one is none": (lambda: pruners.grasp(net(), [loss, 3]), "loss=3: expected a function"),
     "a complex loss": (lambda: pruners.snip(net(), lambda model: loss(model) * 1j), "a tensor with one real number"),
     "a constant loss": (lambda: pruners.snip(net(), lambda model: torch.ones(())), r"does not depend on 0\.weight"),
     "weights without gradients": (lambda: pruners.snip(made_without_gradients(), loss), "under torch.inference_mode"),
@@ -92,6 +94,8 @@ REFUSED = {
     "scores of no weight": (lambda: pruners.unstructured({"w": SCORES[:0]}, 0.5), r"these are \[0, 4\]"),
     "no sparsity": (lambda: pruners.unstructured({"w": SCORES}, None), r"sparsity=None is no number in \[0, 1\)"),
     "a sparsity in words": (lambda: pruners.unstructured({"w": SCORES}, "half"), "sparsity='half' is no number"),
+    "a sparsity in a tensor": (lambda: pruners.unstructured({"w": SCORES}, torch.tensor(0.5)), "is no number in"),
+    "a list of words": (lambda: pruners.unstructured({"w": SCORES}, ["a"]), r"sparsity=\['a'\] is no number in"),
     "2.5 of 4": (lambda: pruners.n_of_m({"w": SCORES}, 2.5, 4), r"n_of_m\(2.5, 4\): .* both whole numbers"),
     "2.5 of 4 both ways": (lambda: pruners.transposable({"w": SCORES}, 2.5, 4), "both whole numbers"),
     # schedules

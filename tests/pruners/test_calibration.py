@@ -104,6 +104,34 @@ def test_scales_and_bias_return_the_codes_to_values(layer: nn.Module):
         assert torch.equal(calibration.Int8(copy.deepcopy(layer), 1.5)(values), found)
 
 
+def test_sums_of_a_transposed_convolution_are_exact_where_many_of_its_products_meet():
+    """Each output adds up to 16 x 512 products, which pass 2^24."""
+    torch.manual_seed(0)
+    layer = nn.ConvTranspose2d(512, 1, 4, bias=False)
+    nn.init.uniform_(layer.weight, 0.5, 1)
+    coded = calibration.quantised(nn.Sequential(layer), {"0.weight": 1.0})[0].layer
+    codes = torch.randint(64, 128, (1, 512, 8, 8)).double()
+    assert torch.equal(coded(codes.to(coded.weight.dtype)).double(), copy.deepcopy(coded).double()(codes))
+
+
+class ByKeyword(nn.Module):
+    """A network that calls its layer by keyword."""
+
+    def __init__(self, layer: nn.Module):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(input=x)
+
+
+def test_a_layer_that_is_called_by_keyword_is_simulated_as_any_other():
+    layer, batch = filled(nn.Linear(4, 3)), torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    found = calibration.simulated(ByKeyword(layer), [batch])
+    assert isinstance(found.layer, calibration.Int8)
+    assert torch.equal(found(batch), calibration.simulated(layer, [batch])(batch))
+
+
 def test_a_layer_that_runs_twice_has_one_threshold_over_both_its_inputs():
     layer = nn.Linear(1, 1, bias=False)
     nn.init.constant_(layer.weight, 10.0)

@@ -61,6 +61,11 @@ def test_hard_concrete_gates_are_the_cut_off_stretched_distribution():
 # What a gate does
 
 
+def test_a_gate_at_tau_itself_is_closed_at_test_time():
+    found = gates.Gates(torch.zeros(2), torch.ones(2, dtype=torch.bool), "sigmoid", 7.0, 0.5, 1)
+    assert found.value().tolist() == [0, 0]
+
+
 def test_gates_multiply_the_inputs_of_a_linear_and_the_channels_of_a_convolution():
     torch.manual_seed(0)
     conv, linear = nn.Conv2d(2, 3, 3), nn.Linear(48, 5)

@@ -154,6 +154,19 @@ def test_positions_that_are_mixed_otherwise_are_not_taken_for_channels():
     torch.testing.assert_close(gates.harden(model)(images), model.eval()(images))
 
 
+def test_a_flatten_that_ends_before_the_last_axis_makes_no_positions_of_channels():
+    network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(1, 2), nn.Linear(4, 3))
+    with pytest.raises(BadInput, match="gates on '0': its channels meet others"):
+        gates.gated(network, ["0"])
+
+
+def test_a_norm_without_running_statistics_cannot_be_cut():
+    norm = nn.BatchNorm2d(4, track_running_stats=False)
+    model = gates.gated(nn.Sequential(nn.Conv2d(1, 4, 3), norm, nn.Conv2d(4, 2, 3)), ["0"])
+    with pytest.raises(BadInput, match="1 has no running statistics, so it cannot be cut"):
+        gates.harden(model)
+
+
 def test_what_cannot_be_hardened_is_refused():
     model, _ = half_closed("lenet5")
     model.conv2.gates.phi.data[:] = -1.0

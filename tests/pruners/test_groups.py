@@ -1,6 +1,7 @@
 """Laws of group-sparse weights: what is shared stays shared, whole groups go, friendly changes do not jump."""
 
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -316,6 +317,36 @@ def test_each_run_of_a_stack_is_pruned_and_released_by_itself_and_runs_can_be_ta
 # Bad input
 
 
+@pytest.mark.parametrize("layer", [nn.LSTM(8, 8), nn.Conv1d(8, 8, 3), nn.ConvTranspose2d(8, 8, 3)])
+def test_blocks_are_those_of_a_linear_or_a_conv2d(layer):
+    name = pruners.prunable(layer)[0].name
+    with pytest.raises(BadInput, match=f"{name}: blocks are those of a Linear, a stack of them or a Conv2d"):
+        gs.group(layer, {name: bc.circulant(4)})
+
+
+def test_a_weight_that_an_embedding_shares_has_no_groups():
+    model = nn.ModuleDict({"table": nn.Embedding(8, 8), "head": nn.Linear(8, 8, bias=False)})
+    model["head"].weight = model["table"].weight
+    with pytest.raises(BadInput, match=r"head\.weight is shared with another layer, which would read its coefficients"):
+        gs.group(model, {"head.weight": bc.circulant(4)})
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "powers"),
+    [
+        (partial(torch.optim.RMSprop, momentum=0.9), {"square_avg": 2, "momentum_buffer": 1}),
+        (partial(torch.optim.Adam, amsgrad=True), {"exp_avg": 1, "exp_avg_sq": 2, "max_exp_avg_sq": 2}),
+    ],
+)
+def test_squares_of_gradients_are_known_in_every_optimizer(optimizer, powers):
+    net = grouped(releasable=True)
+    made = optimizer(net.parameters())
+    train(net, made, 1)
+    trained = net.fc.parametrizations.weight.original
+    state = {values.data_ptr(): name for name, values in made.state[trained].items()}
+    assert {state[values.data_ptr()]: power for values, power in gs.moments(trained, [made])} == powers
+
+
 def test_what_cannot_be_is_refused():
     net = Net()
     for name, table, line in (
@@ -344,3 +375,11 @@ def test_what_cannot_be_is_refused():
         gs.phases(4, "half")
     with pytest.raises(BadInput, match="conversion 'projection' is from block size 4 to 2, this is block=2"):
         gs.phases(2, "projection")
+
+
+@pytest.mark.parametrize("table", [gs.within, gs.friendly])
+def test_smaller_blocks_that_do_not_fill_a_block_are_refused(table):
+    with pytest.raises(BadInput, match="blocks of 3 x 3 do not fill one of 4 x 4: give a divisor of 4"):
+        table(4, 3)
+    with pytest.raises(BadInput, match="block=0 must be a whole number, at least 1"):
+        table(4, 0)

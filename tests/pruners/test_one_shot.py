@@ -291,8 +291,11 @@ def test_what_cannot_be_pruned_in_one_shot_is_refused_in_a_line():
         pruners.one_shot(model, [torch.full((1, 1, 8, 8), torch.inf)], solver)
     with pytest.raises(BadInput, match="has a mask already"):
         pruners.one_shot(pruners.one_shot(model, batches, solver), batches, solver)
-    with pytest.raises(BadInput, match="width=0"):
-        pruners.SparseGPT(TWO_FOUR, 0)
+    for width in (0, 4.5):
+        with pytest.raises(BadInput, match=f"width={width}: expected a whole number, at least 1"):
+            pruners.SparseGPT(TWO_FOUR, width)
+    with pytest.raises(BadInput, match=r"^used\.weight: weight: inner dimension 18 is not a multiple of 4"):
+        pruners.one_shot(Half(18), [torch.randn(4, 18)], solver, select=["used.weight"])
     with pytest.raises(BadInput, match=r"aside\.weight: never reached"):
         pruners.one_shot(Half(), [torch.randn(4, 16)], solver)
     stack = nn.Sequential(StackedLinear(16, 16, [torch.Generator()]))
@@ -303,9 +306,9 @@ def test_what_cannot_be_pruned_in_one_shot_is_refused_in_a_line():
 class Half(nn.Module):
     """A network that never uses one of its layers."""
 
-    def __init__(self):
+    def __init__(self, width: int = 16):
         super().__init__()
-        self.used, self.aside = nn.Linear(16, 16), nn.Linear(16, 16)
+        self.used, self.aside = nn.Linear(width, width), nn.Linear(width, width)
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.used(inputs)

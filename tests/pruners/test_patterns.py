@@ -1,5 +1,6 @@
 """Laws of `lib.pruners.patterns`: how many go, which ones, and that they follow the reduction axis."""
 
+from functools import partial
 from itertools import combinations, product
 
 import pytest
@@ -249,6 +250,30 @@ def test_what_is_gone_goes_first_whatever_its_score_and_exactly_as_many_go():
     assert by_layer["a"].tolist() == [[False, True, False, True]]
 
 
+@pytest.mark.parametrize("settings", [{"scope": "layer"}, {"scope": "row"}, {"floor": 0.3}])
+def test_what_is_gone_stays_gone_where_it_is_more_than_is_asked_for(settings):
+    """Nine of ten are gone and half are asked for, or a floor of three of ten would stay."""
+    scores, within = {"a": torch.arange(10.0)[None]}, {"a": torch.arange(10)[None] == 2}
+    found = pruners.unstructured(scores, 0.5, within=within, **settings)["a"]
+    assert (found <= within["a"]).all()
+
+
+def test_a_floor_is_no_weight_higher_by_rounding():
+    """Seven hundredths of 100 are seven, though 0.07 * 100 is a little more."""
+    scores = {"a": torch.arange(100.0)[None], "b": torch.arange(100.0)[None] + 100}
+    assert [int(mask.sum()) for mask in pruners.unstructured(scores, 0.93, floor=0.07).values()] == [7, 7]
+
+
+def test_scores_in_whole_numbers_are_ranked_as_others_are():
+    scores = torch.tensor([[5, 1, 4, 2, 8, 3, 7, 6]])
+    settings = {"within": {"w": scores != 8}, "floor": 0.25}
+    found = pruners.unstructured({"w": scores}, 0.5, **settings)["w"]
+    assert torch.equal(found, pruners.unstructured({"w": scores.float()}, 0.5, **settings)["w"])
+    assert scores[found].tolist() == [5, 4, 7, 6]
+    kept = pruners.n_of_m({"w": scores}, within={"w": scores != 8})["w"]
+    assert scores[kept].tolist() == [5, 4, 7, 6]
+
+
 def test_of_every_four_what_is_gone_stays_gone():
     scores = {"a": torch.tensor([[9.0, 1.0, 5.0, 2.0, 4.0, 3.0, 2.0, 1.0]])}
     within = {"a": torch.tensor([[False, True, True, True, False, False, False, True]])}
@@ -261,6 +286,17 @@ def test_masks_of_other_shapes_are_refused():
         pruners.unstructured({"a": torch.ones(2, 4)}, 0.5, within={"a": torch.ones(1, 4).bool()})
 
 
+@pytest.mark.parametrize("pattern", [partial(pruners.unstructured, sparsity=0.5), pruners.n_of_m, pruners.transposable])
+def test_masks_that_are_not_of_bools_are_refused(pattern):
+    with pytest.raises(BadInput, match=r"within: mask 'a' is \[4, 4\] of torch.float32, expected torch.bool"):
+        pattern({"a": torch.ones(4, 4)}, within={"a": torch.ones(4, 4)})
+
+
 def test_a_pattern_of_one_sparsity_refuses_another():
     with pytest.raises(BadInput, match=r"sparsity=0.25: 2 of 4 leaves 0.5, so its sparsity is 0.5"):
         pruners.n_of_m({"a": torch.ones(2, 4)}, sparsity=0.25)
+
+
+@pytest.mark.parametrize(("n", "m", "sparsity"), [(7, 10, 0.3), (7, 10, 1 - 7 / 10), (1, 3, 2 / 3), (1, 3, 1 - 1 / 3)])
+def test_a_pattern_takes_its_own_sparsity_however_it_is_rounded(n, m, sparsity):
+    assert int(pruners.n_of_m({"a": torch.rand(1, m)}, n, m, sparsity)["a"].sum()) == n

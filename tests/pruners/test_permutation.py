@@ -127,5 +127,8 @@ def test_what_cannot_be_permuted_is_refused(search):
             search(weight)
     with pytest.raises(BadInput, match="1 of 16 weights are not finite"):
         search(torch.tensor([[float("nan"), *[0.0] * 7], [0.0] * 8]))
+    for movable, found in ((torch.ones(7) > 0, r"torch.bool \[7\]"), (torch.ones(8), "torch.float32"), ([1], "list")):
+        with pytest.raises(BadInput, match=f"movable is {found}.*: expected bool, one a column of the weight"):
+            search(gaussian(2, 8), movable=movable)
     with pytest.raises(BadInput, match="at least 100 are needed"):
         anneal(gaussian(2, 8), 10)

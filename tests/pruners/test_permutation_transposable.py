@@ -87,5 +87,8 @@ def test_bad_input_is_one_line():
             anneal_both(torch.ones(shape))
     with pytest.raises(BadInput, match=r"^proposals=10: at least 100"):
         anneal_both(torch.ones(8, 8), 10)
+    for seconds in (float("nan"), float("inf"), -1):
+        with pytest.raises(BadInput, match=rf"^seconds={seconds}: expected a finite time"):
+            anneal_both(torch.ones(8, 8), 100, seconds=seconds)
     with pytest.raises(BadInput, match=r"^64 of 64 weights are not finite"):
         anneal_both(torch.full((8, 8), torch.inf))

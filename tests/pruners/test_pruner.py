@@ -143,6 +143,14 @@ def test_one_schedule_of_a_stack_prunes_all_its_runs_and_a_run_without_score_is_
     assert torch.equal(dense[0].weight, plain(stack()["a"], 0)[0].weight)
 
 
+def test_what_a_run_was_asked_for_last_is_the_highest_so_far():
+    pruner = pruners.Pruner(pruners.magnitude, pruners.unstructured, [Steps(0.5, 0.4, 0.45), Steps(0.2, 0.3, 0.3)])
+    model = stack([0, 1])
+    for step in range(3):
+        pruner.step(model, step)
+    assert pruner.targets == [0.5, 0.3]
+
+
 def test_every_run_has_its_own_reward_and_the_step_is_handed_on():
     schedules = [Steps(0.0, 0.0), Steps(0.0, 0.0)]
     pruner = pruners.Pruner(pruners.magnitude, pruners.unstructured, schedules)

@@ -6,9 +6,11 @@ from torch import nn
 
 from lib import pruners
 from lib.base import BadInput
+from lib.kernels.block_circulant import circulant
 from lib.models.lenet import lenet5
 from lib.models.resnet import resnet20
 from lib.papers.gst import measures
+from lib.pruners import groups
 from lib.pruners.sizes import flops, operations_per_byte, parameters, sizes
 
 
@@ -96,3 +98,41 @@ def test_the_papers_operations_per_byte_with_256_transitions_and_one_image():
     assert measures.operations_per_byte("ResNet-34", 1) > 100
     with pytest.raises(BadInput, match="network 'resnet': known are actor of HalfCheetah"):
         measures.operations_per_byte("resnet", 1)
+
+
+def test_biases_are_stored_in_the_width_of_the_values():
+    assert sizes(nn.Sequential(nn.Linear(16, 8)), (16,), 8)["bytes_dense"] == 136
+
+
+@pytest.mark.parametrize("releasable", [False, True])
+def test_weights_that_share_coefficients_have_no_sizes_until_they_are_detached(releasable: bool):
+    model = nn.Sequential(nn.Linear(16, 8))
+    groups.group(model, {"0.weight": circulant(4)}, releasable=releasable)
+    with pytest.raises(BadInput, match=r"0\.weight shares coefficients, .* pruners.detach the model first"):
+        sizes(model, (16,))
+    pruners.detach(model)
+    assert sizes(model, (16,))["parameters"] == 136
+
+
+class ByKeyword(nn.Module):
+    """A network that calls its layer by keyword."""
+
+    def __init__(self, layer: nn.Module):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(input=x)
+
+
+@pytest.mark.parametrize("layer", [nn.Linear(3, 5), nn.ConvTranspose1d(3, 5, 2)])
+def test_a_layer_that_is_called_by_keyword_counts_as_any_other(layer: nn.Module):
+    shape = (3, 4) if isinstance(layer, nn.ConvTranspose1d) else (3,)
+    assert flops(ByKeyword(layer), shape) == flops(layer, shape)
+    assert operations_per_byte(ByKeyword(layer), shape, batch=4) == operations_per_byte(layer, shape, batch=4)
+
+
+@pytest.mark.parametrize("layer", [nn.LSTM(4, 4), nn.MultiheadAttention(4, 2)])
+def test_what_layers_of_several_weights_move_is_refused_by_name(layer: nn.Module):
+    with pytest.raises(BadInput, match=rf"0\.(weight_ih_l0|in_proj_weight) is inside a {type(layer).__name__}$"):
+        operations_per_byte(nn.Sequential(layer), (3, 4), batch=1)

@@ -142,3 +142,7 @@ def test_what_cannot_learn_its_mask_is_refused_in_a_line():
     with pytest.raises(BadInput, match=r"fc2\.weight has a mask"):
         pruners.learn(model, TWO_FOUR, select=["fc1.weight", "fc2.weight"])
     assert not learning(model)  # refused before any was set
+    odd = nn.Sequential(nn.Linear(16, 16), nn.Linear(18, 4))
+    with pytest.raises(BadInput, match=r"^1\.weight: weight: inner dimension 18 is not a multiple of 4"):
+        pruners.learn(odd, TWO_FOUR, select=["0", "1"])
+    assert not learning(odd)

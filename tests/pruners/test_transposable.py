@@ -184,6 +184,28 @@ def test_layers_that_fit_both_ways_and_their_masks_on_a_network():
         assert ((to_blocks(matrix, 4) != 0).sum(2) <= 2).all()
 
 
+def test_layers_fit_both_ways_only_if_m_divides_both():
+    assert pruners.eligible_both_ways(nn.Sequential(nn.Linear(16, 32)), 32) == []
+    assert pruners.eligible_both_ways(nn.Sequential(nn.Linear(32, 16)), 32) == []
+    assert pruners.eligible_both_ways(nn.Sequential(nn.Linear(32, 32)), 32) == ["0.weight"]
+    assert pruners.eligible_both_ways(nn.Sequential(nn.ConvTranspose2d(16, 3, 2)), 8) == []  # 12 rows
+
+
+def test_what_is_gone_stays_gone():
+    scores = {"w": gaussian(8, 8)}
+    free, within = pruners.transposable(scores)["w"], {"w": gaussian(8, 8, seed=1) > 0}
+    assert torch.equal(pruners.transposable(scores, within=within)["w"], free & within["w"])
+
+
+def test_a_schedule_that_asks_for_another_sparsity_is_refused():
+    model = nn.Linear(16, 16)
+    with pytest.raises(BadInput, match=r"^sparsity=0.9: 2 of 4 leaves 0.5, so its sparsity is 0.5$"):
+        pruners.Pruner(pruners.magnitude, pruners.transposable, pruners.Once(0.9)).step(model, 0)
+    pruner = pruners.Pruner(pruners.magnitude, pruners.transposable, pruners.Once(0.5))
+    pruner.step(model, 0)
+    assert pruners.sparsity(model) == 0.5
+
+
 def test_bad_input_is_one_line():
     with pytest.raises(BadInput, match=r"^fc: rows 10 not a multiple of 4, so transposable 2:4 does not fit it$"):
         pruners.transposable({"fc": torch.ones(10, 8)})

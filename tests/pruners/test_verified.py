@@ -66,3 +66,32 @@ def test_a_convolution_is_read_along_its_input_channels_and_a_stack_run_by_run()
     stack = MLP([8, 8, 4], generators([0, 1]))
     pruners.attach(stack, pruners.unstructured(pruners.magnitude(stack), 0.5))
     assert pruners.verify(stack).sparsity.iloc[-1] == 0.5
+
+
+def test_a_pattern_with_some_more_zeros_is_still_the_pattern():
+    torch.manual_seed(0)
+    model = nn.Linear(64, 64)
+    pruners.attach(model, pruners.n_of_m(pruners.magnitude(model)))
+    pruners.detach(model)
+    with torch.no_grad():
+        kept = model.weight.nonzero()
+        model.weight[tuple(kept[torch.randperm(len(kept))[: len(kept) // 10]].T)] = 0
+    assert pruners.verify(model).pattern[0] == "2:4"
+
+
+@pytest.mark.parametrize(("mask", "said"), [([1, 0, 1, 1], "free"), ([1, 0, 0, 1], "held")])
+def test_zeros_are_held_only_if_the_mask_has_all_of_them(mask, said):
+    model = nn.Linear(4, 1, bias=False)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[1.0, 0, 0, 2]]))
+    pruners.attach(model, {"weight": torch.tensor([mask]).bool()})
+    assert pruners.verify(model)["mask"][0] == said
+
+
+def test_a_stack_is_not_asked_whether_its_patterns_hold_both_ways():
+    stack = MLP([8, 8], generators([0, 1]))
+    (layer,) = pruners.prunable(stack)
+    masks = [pruners.transposable({"w": run})["w"] for run in layer.weight.abs()]
+    pruners.attach(stack, {layer.name: torch.stack(masks)})
+    row = pruners.verify(stack).iloc[0]
+    assert (row.pattern, bool(row.both_ways)) == ("2:4", False)

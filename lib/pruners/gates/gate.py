@@ -193,7 +193,11 @@ def _called_with(layer: nn.Module, own: dict[str, Tensor], inputs: Tensor) -> Te
 
 
 def gates_of(model: nn.Module) -> list[Gates]:
-    """Collect the gates of all layers, in the order of the model's modules."""
+    """Collect the gates of all layers, in the order of the model's modules.
+
+    Raises:
+        BadInput: the model has none.
+    """
     found = [module for module in model.modules() if isinstance(module, Gates)]
     if not found:
         raise BadInput(f"{type(model).__name__} has no gates: gates.gated(model, layers) puts them there")
@@ -208,7 +212,11 @@ def set_k(model: nn.Module, k: float) -> None:
 
 
 def check_k(k: float) -> None:
-    """Refuse a slope k below 0."""
+    """Refuse a slope k that is none.
+
+    Raises:
+        BadInput: it is below 0 or not finite.
+    """
     if not 0 <= k < math.inf:
         raise BadInput(f"gates: k={k}: the slope is at least 0 (0 is dropout, {INFINITE:g} stands for infinity)")
 

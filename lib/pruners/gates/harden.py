@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
+from lib.base import BadInput
 from lib.pruners.gates.gate import Gated, gates_of
 from lib.pruners.gates.structure import Layer, live, spread, trace
 
@@ -34,7 +35,7 @@ def harden(model: nn.Module) -> nn.Module:
     with the model.
 
     Raises:
-        BadInput: a model without gates, or a layer whose gates are all closed.
+        BadInput: a model without gates, a layer whose gates are all closed, or a batch norm without running statistics.
     """
     gates_of(model)
     model = copy.deepcopy(model).eval()
@@ -75,6 +76,8 @@ def _layer(layer: Layer, inputs: Tensor, outputs: Tensor, there: Tensor) -> nn.M
 
 def _norm(old: nn.BatchNorm2d, layer: Layer, outputs: Tensor) -> nn.BatchNorm2d:
     """The batch norm of the live channels, times the values of the gates behind it."""
+    if old.running_mean is None:
+        raise BadInput(f"{layer.norm} has no running statistics, so it cannot be cut: use track_running_stats=True")
     values = 1.0 if layer.outputs is None else layer.outputs.value()
     stay = _indices(outputs, old.running_mean)
     new = nn.BatchNorm2d(len(stay), old.eps, old.momentum, device=old.running_mean.device, dtype=old.running_mean.dtype)

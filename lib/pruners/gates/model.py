@@ -103,6 +103,9 @@ def penalty(model: nn.Module, lambdas: Sequence[float]) -> Tensor:
 
     Args:
         lambdas: one a gated layer, in the model's order; negative ones reward open gates.
+
+    Raises:
+        BadInput: a model without gates, or another number of lambdas than of gated layers.
     """
     gates = gates_of(model)
     if len(lambdas) != len(gates):

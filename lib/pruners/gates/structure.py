@@ -211,7 +211,7 @@ def _silent(node: fx.Node, module: nn.Module | None) -> bool:
 def _flattens(node: fx.Node, module: nn.Module | None) -> bool:
     """Whether a node flattens the channels' axis and those behind it, no others."""
     if isinstance(module, nn.Flatten):
-        return module.start_dim == 1
+        return module.start_dim == 1 and module.end_dim == -1
     return node.target in (torch.flatten, "flatten") and (*node.args[1:], *node.kwargs.values()) == (1,)
 
 

@@ -14,7 +14,6 @@ The table itself needs no search over all 90 patterns either. Lines 0 and 1 toge
 
 from __future__ import annotations
 
-import time
 from itertools import combinations
 
 import numba
@@ -23,11 +22,12 @@ import torch
 from torch import Tensor
 
 from lib.base import BadInput
+from lib.pruners.permutation.search import check_budget, cooled
 from lib.pruners.transposable import transposable
 
-# Where the temperature starts, in units of a typical change, and what is left of it at the end. Chosen on a Gaussian
-# matrix of 256 x 512 among 0.05 to 0.8 and 0.1 to 0.3, for one and for five million proposals.
-HOT, COOLING = 0.12, 0.3
+# Where the temperature starts, in units of a typical change. Chosen on a Gaussian matrix of 256 x 512 among 0.05 to
+# 0.8, and what is left of it at the end (`search.COOLING`) among 0.1 to 0.3, for one and for five million proposals.
+HOT = 0.12
 
 PAIRS = np.array(list(combinations(range(4), 2)))  # which two of a line are kept, six ways
 
@@ -69,24 +69,15 @@ def anneal_both(
             of the proposals that is over, whichever is larger. None: try them all.
 
     Raises:
-        BadInput: a matrix whose rows or columns do not come in multiples of 4, at least 8, or that is not finite.
+        BadInput: a matrix whose rows or columns do not come in multiples of 4, at least 8, or that is not finite; or
+            as `search.anneal`.
     """
-    if proposals < 100:
-        raise BadInput(f"proposals={proposals}: at least 100 are needed")
+    check_budget(proposals, seconds)
     state = _State(_magnitude(weight))
     blocks = sum(weight.shape) / 8  # along a line, on average
     scale = float(state.sides[0].lines.mean()) * np.sqrt(blocks)  # a typical swap changes about this much
-    rng = np.random.default_rng(seed)
-    some = min(proposals // 100, 10_000)  # at one temperature
-    best, best_kept = state.orders(), state.total()
-    began, elapsed, done = time.monotonic(), 0.0, 0
-    while done < proposals and (seconds is None or elapsed < seconds):
-        over = max(done / proposals, elapsed / seconds if seconds else 0.0)
-        state.run(some, HOT * scale * COOLING**over, int(rng.integers(2**31)))
-        if state.total() > best_kept:
-            best, best_kept = state.orders(), state.total()
-        elapsed, done = time.monotonic() - began, done + some
-    return torch.from_numpy(best[0]), torch.from_numpy(best[1])
+    rows, columns = cooled(state, HOT * scale, proposals, 10_000, seed, seconds)
+    return torch.from_numpy(rows), torch.from_numpy(columns)
 
 
 class _Side:

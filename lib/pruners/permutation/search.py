@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import time
+from typing import Any
 
 import numba
 import numpy as np
@@ -57,10 +58,13 @@ def greedy(weight: Tensor, passes: int = 1000, movable: Tensor | None = None) ->
 
     Args:
         movable: bool [C], the columns that may move; None: all.
+
+    Raises:
+        BadInput: a matrix whose columns do not come in multiples of 4, at least 8, or that is not finite; or `movable`
+            of another kind.
     """
-    columns = _columns(weight)
+    columns, free = _columns(weight), _movable(weight, movable)
     count = len(columns)
-    free = torch.ones(count, dtype=torch.bool) if movable is None else movable.cpu()
     group = torch.arange(count) // 4
     allowed = (group[:, None] < group[None]) & free[:, None] & free[None]
     order, now, take = torch.arange(count), torch.zeros(count), torch.zeros(count, count)
@@ -103,37 +107,59 @@ def anneal(
         seconds: stop after this time even if not all were tried. The temperature falls with the share of the time or
             of the proposals that is over, whichever is larger. None: try them all.
         movable: bool [C], the columns that may move; None: all.
+
+    Raises:
+        BadInput: as `greedy`; fewer than 100 proposals, or a time that is not finite and 0 or more.
+    """
+    check_budget(proposals, seconds)
+    columns = np.ascontiguousarray(_columns(weight).numpy())
+    free = np.flatnonzero(_movable(weight, movable).numpy())
+    if len(free) < 2:
+        return torch.arange(len(columns))
+    scale = float(columns.mean()) * np.sqrt(columns.shape[1])  # a typical swap changes about this much
+    return torch.from_numpy(cooled(_State(columns, free), HOT * scale, proposals, 100_000, seed, seconds))
+
+
+def check_budget(proposals: int, seconds: float | None) -> None:
+    """Refuse an annealing that cannot be.
+
+    Raises:
+        BadInput: fewer than 100 proposals, or a time that is not finite and 0 or more.
     """
     if proposals < 100:
         raise BadInput(f"proposals={proposals}: at least 100 are needed")
     if seconds is not None and not 0 <= seconds < math.inf:
         raise BadInput(f"seconds={seconds}: expected a finite time, or None for all proposals")
-    columns = np.ascontiguousarray(_columns(weight).numpy())
-    if movable is not None and (movable.dtype != torch.bool or movable.shape != weight.shape[1:]):
-        raise BadInput(f"movable is {movable.dtype} {list(movable.shape)}: expected bool, one a column of the weight")
-    free = np.arange(len(columns)) if movable is None else np.flatnonzero(movable.cpu().numpy())
-    if len(free) < 2:
-        return torch.arange(len(columns))
-    state = _State(columns)
-    scale = float(columns.mean()) * np.sqrt(columns.shape[1])  # a typical swap changes about this much
+
+
+def cooled(state: Any, hot: float, proposals: int, most: int, seed: int, seconds: float | None) -> Any:
+    """Anneal a state, and return the best of its first orders and those at the end of each temperature.
+
+    Args:
+        state: of orders that `run(proposals, temperature, seed)` changes, `orders()` copies, and of which `total()` is
+            kept.
+        hot: the first temperature, of which COOLING is left at the end.
+        proposals, seed, seconds: as in `anneal`.
+        most: proposals at one temperature, if that is less than a hundredth of all.
+    """
     rng = np.random.default_rng(seed)
-    some = min(proposals // 100, 100_000)  # at one temperature
-    best, best_kept = state.order.copy(), state.total()
+    some = min(proposals // 100, most)
+    best, best_kept = state.orders(), state.total()
     began, elapsed, done = time.monotonic(), 0.0, 0
     while done < proposals and (seconds is None or elapsed < seconds):
         over = max(done / proposals, elapsed / seconds if seconds else 0.0)
-        state.run(free, some, HOT * scale * COOLING**over, int(rng.integers(2**31)))
+        state.run(some, hot * COOLING**over, int(rng.integers(2**31)))
         if state.total() > best_kept:
-            best, best_kept = state.order.copy(), state.total()
+            best, best_kept = state.orders(), state.total()
         elapsed, done = time.monotonic() - began, done + some
-    return torch.from_numpy(best)
+    return best
 
 
 class _State:
     """An order and what each column's rivals leave, kept up to date by the compiled loop."""
 
-    def __init__(self, columns: np.ndarray):
-        self.columns = columns
+    def __init__(self, columns: np.ndarray, free: np.ndarray):
+        self.columns, self.free = columns, free
         self.order = np.arange(len(columns))
         self.second = np.zeros_like(columns)  # [C, R]: x2 of the three others of the place's group
         self.first = np.zeros(len(columns))  # [C]: sum over rows of x1 of those three
@@ -144,8 +170,11 @@ class _State:
     def total(self) -> float:
         return float(self.value.sum())
 
-    def run(self, free: np.ndarray, proposals: int, temperature: float, seed: int) -> None:
-        _loop(free, proposals, temperature, seed, self.columns, self.order, self.first, self.second, self.value)
+    def orders(self) -> np.ndarray:
+        return self.order.copy()
+
+    def run(self, proposals: int, temperature: float, seed: int) -> None:
+        _loop(self.free, proposals, temperature, seed, self.columns, self.order, self.first, self.second, self.value)
 
 
 @numba.njit(fastmath=True)
@@ -206,6 +235,16 @@ def _columns(weight: Tensor) -> Tensor:
     if not bool(torch.isfinite(weight).all()):
         raise BadInput(f"{int((~torch.isfinite(weight)).sum())} of {weight.numel()} weights are not finite")
     return weight.detach().cpu().abs().float().T.contiguous()
+
+
+def _movable(weight: Tensor, movable: Tensor | None) -> Tensor:
+    """Which columns of a weight may move, bool [C] on the CPU."""
+    if movable is None:
+        return torch.ones(weight.shape[1], dtype=torch.bool)
+    if not isinstance(movable, Tensor) or movable.dtype != torch.bool or movable.shape != weight.shape[1:]:
+        found = f"{movable.dtype} {list(movable.shape)}" if isinstance(movable, Tensor) else type(movable).__name__
+        raise BadInput(f"movable is {found}: expected bool, one a column of the weight")
+    return movable.cpu()
 
 
 def _rivals(groups: Tensor) -> tuple[Tensor, Tensor]:
