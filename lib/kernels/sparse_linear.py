@@ -50,22 +50,24 @@ class SparseLinear(nn.Module):
         self.values = nn.Parameter(weight.detach()[kept], weight.requires_grad)
         self.bias = None if bias is None else nn.Parameter(bias.detach().clone(), bias.requires_grad)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Map [..., k] to [..., m], in the type of the weights whatever autocast says: CSR has no narrower one.
+
+        The argument has the name that a Linear's has, since a model may call its layer by keyword.
 
         Raises:
             BadInput: activations of another width, or of another type.
         """
-        if torch.is_autocast_enabled(x.device.type):
-            with torch.autocast(x.device.type, enabled=False):
-                return self(x.to(self.values.dtype))
-        if x.shape[-1:] != self.shape[1:]:
-            raise BadInput(f"this layer takes activations [..., {self.shape[1]}], these are {list(x.shape)}")
-        flat = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
-        learning = torch.is_grad_enabled() and (x.requires_grad or self.values.requires_grad)
+        if torch.is_autocast_enabled(input.device.type):
+            with torch.autocast(input.device.type, enabled=False):
+                return self(input.to(self.values.dtype))
+        if input.shape[-1:] != self.shape[1:]:
+            raise BadInput(f"this layer takes activations [..., {self.shape[1]}], these are {list(input.shape)}")
+        flat = input if input.dim() == 2 else input.reshape(-1, input.shape[-1])
+        learning = torch.is_grad_enabled() and (input.requires_grad or self.values.requires_grad)
         product = _Product.apply(flat, self.values, self) if learning else csr_linear(flat, self.matrix(self.values))
         product = product.clone() if self.bias is None else product + self.bias  # a view could not be changed in place
-        return product if x.dim() == 2 else product.reshape(*x.shape[:-1], self.shape[0])
+        return product if input.dim() == 2 else product.reshape(*input.shape[:-1], self.shape[0])
 
     @property
     def weight(self) -> Tensor:

@@ -35,6 +35,11 @@ def test_it_is_the_same_function_in_fewer_numbers(examples: int, sparsity: float
     assert weights == sum(int(mask.sum()) for mask in pruners.attached(model).values())
 
 
+def test_a_layer_may_be_called_by_keyword_as_a_linear_layer_may():
+    layer, x = SparseLinear(torch.eye(3)), torch.randn(2, 3)
+    assert torch.equal(layer(input=x), x)
+
+
 def test_derivatives_are_those_of_finite_differences():
     layer = SparseLinear(
         torch.tensor([[0.0, 2.0, 0.0], [1.0, 0.0, -3.0]], dtype=torch.float64), torch.zeros(2).double()
