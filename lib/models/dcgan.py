@@ -33,7 +33,7 @@ class Generator(nn.Module):
         self.apply(_begin)
 
     def forward(self, noise: Tensor) -> Tensor:
-        """Noise [N, noise] -> images [N, 1, H, W], from -1 (black) to 1 (white)."""
+        """Map noise [N, noise] to images [N, 1, H, W], from -1 (black) to 1 (white)."""
         return self.layers(noise[:, :, None, None])
 
 
@@ -60,12 +60,12 @@ class Discriminator(nn.Module):
         self.apply(_begin)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return images [N, 1, H, W] -> logits [N]."""
+        """Map images [N, 1, H, W] to logits [N]."""
         return self.layers(images).flatten()
 
 
 def dcgan(width: int = 32) -> tuple[Generator, Discriminator]:
-    """Generator and discriminator for 28 x 28 images: 100 - 4w - 2w - w - 1 channels, and 1 - w - 2w - 4w - 1.
+    """Build both for 28 x 28 images: 100 - 4w - 2w - w - 1 channels, and 1 - w - 2w - 4w - 1.
 
     The published networks make 64 x 64 images of five layers and begin with 64 channels; these have a layer less.
     """
@@ -75,7 +75,7 @@ def dcgan(width: int = 32) -> tuple[Generator, Discriminator]:
 
 
 def small_dcgan(width: int = 16) -> tuple[Generator, Discriminator]:
-    """Return the same for 8 x 8 digits: from 16 numbers, 16 - 4w - 2w - 1 channels, and 1 - 2w - 4w - 1."""
+    """Build both for 8 x 8 digits: 16 - 4w - 2w - 1 channels, from 16 numbers of noise, and 1 - 2w - 4w - 1."""
     generator = [(4 * width, 2, 1, 0), (2 * width, 4, 2, 1), (1, 4, 2, 1)]
     discriminator = [(2 * width, 4, 2, 1), (4 * width, 4, 2, 1), (1, 2, 1, 0)]
     return Generator(16, generator), Discriminator(discriminator)

@@ -18,7 +18,7 @@ class DenseLayer(nn.Module):
         self.relu = nn.ReLU()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map [N, C, h, w] to maps."""
+        """Map [N, C, h, w] to [N, C + growth, h, w]."""
         hidden = self.conv1(self.relu(self.bn1(x)))
         return torch.cat([x, self.conv2(self.relu(self.bn2(hidden)))], 1)
 

@@ -38,7 +38,7 @@ class Backbone(nn.Module):
         self.strides = tuple(stride * 2**stage for stage in range(1, len(widths)))
 
     def forward(self, images: Tensor) -> list[Tensor]:
-        """Return images [N, 1, H, W] -> maps of every stage, [N, width, H / stride, W / stride]."""
+        """Map images [N, 1, H, W] to maps of every stage, [N, width, H / stride, W / stride]."""
         maps = [self.stem(images)]
         for stage in self.stages:
             maps.append(stage(maps[-1]))

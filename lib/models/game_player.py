@@ -28,6 +28,8 @@ class Sizes:
     def __post_init__(self):
         if not len(self.channels) == len(self.kernels) == len(self.strides):
             raise BadInput("network: channels, kernels and strides must be as many as there are convolutions")
+        if min(*self.channels, *self.kernels, *self.strides, self.hidden) < 1:
+            raise BadInput(f"network: channels, kernels, strides and hidden must be at least 1, this is {self}")
 
 
 class ActorCritic(nn.Module):

@@ -103,7 +103,11 @@ class MLP(nn.Module):
         return len(self.layers[0].bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Map [run, batch, in] to [run, batch, out]."""
+        """Map [run, batch, in] to [run, batch, out].
+
+        Raises:
+            BadInput: inputs of another shape.
+        """
         if inputs.dim() != 3 or inputs.shape[2] != self.inputs:
             raise BadInput(f"expected inputs of shape [run, batch, {self.inputs}], found {list(inputs.shape)}")
         for layer in self.layers[:-1]:
@@ -117,19 +121,36 @@ def generators(seeds: Sequence[int]) -> list[torch.Generator]:
 
 
 def take(module: M, runs: Sequence[int]) -> M:
-    """Make a copy of a module, of any that is built of `StackedLinear`, with these runs alone, in this order."""
+    """Make a copy of a module, of any that is built of `StackedLinear`, with these runs alone, in this order.
+
+    Raises:
+        BadInput: no runs.
+    """
+    if not len(runs):
+        raise BadInput("no runs to take: a stack needs at least one")
     return _rebuilt(module, [module], lambda tensors: tensors[0][list(runs)].clone())
 
 
 def join(modules: Sequence[M]) -> M:
     """Join copies of modules of the same shape to one stack: the runs of the first, then those of the next.
 
-    BadInput: modules of other shapes, or masks on one of them only.
+    Raises:
+        BadInput: no modules, modules of other shapes, activations or bounds, or masks on one of them only.
     """
+    if not modules:
+        raise BadInput("no networks to join: a stack needs at least one")
     shapes = [{name: tensor.shape[1:] for name, tensor in module.state_dict().items()} for module in modules]
     if any(other != shapes[0] for other in shapes):
         raise BadInput("networks to join must have the same layers, and masks on the same ones")
+    if not all(_alike(module, modules[0]) for module in modules[1:]):
+        raise BadInput("networks to join must have the same activations, and outputs with the same bounds")
     return _rebuilt(modules[0], modules, torch.cat)
+
+
+def _alike(one: nn.Module, other: nn.Module) -> bool:
+    """Whether all that runs of a stack share is the same: activations, which repr names, and the bounds of outputs."""
+    bounds, others = ([part.bound for part in each.modules() if isinstance(part, Bounded)] for each in (one, other))
+    return repr(one) == repr(other) and all(map(torch.equal, bounds, others))
 
 
 def _rebuilt(like: M, modules: Sequence[nn.Module], change: Callable[[list[Tensor]], Tensor]) -> M:

@@ -34,7 +34,7 @@ class InvertedResidual(nn.Module):
         self.shortcut = stride == 1 and channels_in == channels_out
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map [N, C, h, w] to maps."""
+        """Map [N, C, h, w] to [N, C', h / stride, w / stride]."""
         return x + self.layers(x) if self.shortcut else self.layers(x)
 
 

@@ -31,7 +31,7 @@ class BasicBlock(nn.Module):
         self.shortcut = (shortcut or projected)(channels_in, channels_out, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map [N, C, h, w] to maps."""
+        """Map [N, C, h, w] to [N, C', h / stride, w / stride]."""
         hidden = self.relu(self.bn1(self.conv1(x)))
         return self.relu(self.bn2(self.conv2(hidden)) + self.shortcut(x))
 
@@ -57,7 +57,7 @@ class Bottleneck(nn.Module):
         self.shortcut = projected(channels_in, out, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map [N, C, h, w] to maps."""
+        """Map [N, C, h, w] to [N, 4 C', h / stride, w / stride]."""
         hidden = self.relu(self.bn1(self.conv1(x)))
         hidden = self.relu(self.bn2(self.conv2(hidden)))
         return self.relu(self.bn3(self.conv3(hidden)) + self.shortcut(x))

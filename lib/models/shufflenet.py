@@ -28,7 +28,7 @@ class ShuffleUnit(nn.Module):
         self.shuffle = nn.ChannelShuffle(2)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map [N, C, h, w] to maps."""
+        """Map [N, C, h, w] to the same shape."""
         passed, worked = x.chunk(2, 1)
         return self.shuffle(torch.cat([passed, self.branch(worked)], 1))
 
@@ -48,7 +48,7 @@ class DownUnit(nn.Module):
         self.shuffle = nn.ChannelShuffle(2)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map [N, C, h, w] to maps."""
+        """Map [N, C, h, w] to [N, C', h / 2, w / 2]."""
         return self.shuffle(torch.cat([self.first(x), self.second(x)], 1))
 
 

@@ -60,7 +60,10 @@ class SpeakerResNet(nn.Module):
 
 
 def statistics(hidden: Tensor) -> Tensor:
-    """Compute mean and standard deviation over time of each channel and band. [N, C, F, T] -> [N, 2 C F]"""
+    """Compute mean and standard deviation over time of each channel and band. [N, C, F, T] -> [N, 2 C F]
+
+    The variance divides by T, where wespeaker's divides by T - 1, so that a map of one frame has a deviation too.
+    """
     rows = hidden.flatten(1, 2).float()  # within autocast too: differences of rounded numbers would be noise
     mean = rows.mean(2)
     deviation = torch.sqrt(rows.var(2, correction=0) + 1e-7)  # differentiable where nothing varies

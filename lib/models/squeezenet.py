@@ -22,7 +22,7 @@ class Fire(nn.Module):
         self.relu = nn.ReLU()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map [N, C, h, w] to maps."""
+        """Map [N, C, h, w] to [N, 2 expand, h, w]."""
         hidden = self.relu(self.bn1(self.squeeze(x)))
         return self.relu(self.bn2(torch.cat([self.expand1(hidden), self.expand3(hidden)], 1)))
 

@@ -86,7 +86,11 @@ class Decoder(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Map tokens [N, T] to states [N, T, width]."""
+        """Map tokens [N, T] to states [N, T, width].
+
+        Raises:
+            BadInput: more tokens than the window has places.
+        """
         if tokens.shape[1] > len(self.places.weight):
             raise BadInput(f"a text of {tokens.shape[1]} tokens is longer than the window, {len(self.places.weight)}")
         return self.norm(self.blocks(self.tokens(tokens) + self.places.weight[: tokens.shape[1]]))
@@ -117,8 +121,15 @@ class Classifier(nn.Module):
         """Map passages that are filled up with token 0, [N, T], to logits of each class, [N, classes].
 
         The head reads the state at the first token of the filling, when the whole passage has been read.
+
+        Raises:
+            BadInput: a passage without filling or of filling alone, or one longer than the window.
         """
         ends = tokens.shape[1] - (tokens.flip(1) != 0).int().argmax(1)
+        if (ends == tokens.shape[1]).any():
+            raise BadInput(
+                "passages must hold a word and end with filling (token 0): leave one place of the window free"
+            )
         states = self.decoder(tokens)
         return self.head(states[torch.arange(len(tokens), device=tokens.device), ends])
 

@@ -60,7 +60,9 @@ class DecoderBlock(Block):
         self.norm3 = nn.LayerNorm(width)
         self.ask, self.source_key, self.source_value, self.told = (nn.Linear(width, width) for _ in range(4))
 
-    def forward(self, states: Tensor, memory: tuple[Tensor, Tensor], allowed: Tensor, past: tuple | None = None):
+    def forward(
+        self, states: Tensor, memory: tuple[Tensor, Tensor], allowed: Tensor, past: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Map states [N, T, width] to the same, and return the keys and values of all that has been written.
 
         Args:

@@ -1,11 +1,13 @@
 """Train by A2C and PPO, two learners that share everything but their loss (Mnih et al. 2016; Schulman et al. 2017).
 
 A number of games is played for a few steps, and the network learns from these steps once (A2C) or several times (PPO);
-then they are forgotten. Settings and order of events are those of paper 5's reference 33.
+then they are forgotten. Settings and order of events are those of paper 5's reference 33 (Kostrikov's
+pytorch-a2c-ppo-acktr-gail).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -31,13 +33,14 @@ STATE = "state.pt"
 
 @dataclass(frozen=True)
 class Settings:
-    """Hold the settings of a learner; the defaults are those of A2C.
+    """Hold the settings of a learner; the defaults are those of A2C in reference 33.
 
     Attributes:
         learner: "a2c" or "ppo".
         games: how many are played side by side; `steps`: in each before the network learns.
         learning_rate: of RMSprop (a2c) or Adam (ppo).
-        decay: whether the rate goes to zero along a line until the end of the training.
+        decay: whether the rate goes to zero along a line until the end of the training, as reference 33 has it for
+            PPO on Atari's games, and not for A2C.
         discount: gamma.
         trace: lambda of the generalised advantage estimate; 1 is the return of n steps.
         value, entropy: weights of the loss of values and of the entropy that is rewarded.
@@ -53,7 +56,7 @@ class Settings:
     games: int = 16
     steps: int = 5
     learning_rate: float = 7e-4
-    decay: bool = True
+    decay: bool = False
     discount: float = 0.99
     trace: float = 1.0
     value: float = 0.5
@@ -75,6 +78,14 @@ class Settings:
         for name in ("learning_rate", "discount", "trace"):
             if not 0 < getattr(self, name) <= 1:
                 raise BadInput(f"actor_critic: {name}={getattr(self, name)} must lie in (0, 1]")
+        for name in ("value", "entropy"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise BadInput(f"actor_critic: {name}={getattr(self, name)} must not be negative, and finite")
+        for name in ("norm", "clip"):
+            if not getattr(self, name) > 0:
+                raise BadInput(f"actor_critic: {name}={getattr(self, name)} must be above 0")
+        if self.learner == "ppo" and self.games * self.steps < 2:
+            raise BadInput("actor_critic: PPO compares the advantages of two or more steps: more games, or more steps")
         if self.games * self.steps % self.parts:
             raise BadInput(
                 f"actor_critic: {self.games} games of {self.steps} steps do not divide in {self.parts} parts"
@@ -89,6 +100,7 @@ class Batch(NamedTuple):
     chances: Tensor  # logarithms of the chances that the actions had
     values: Tensor  # that were expected
     returns: Tensor
+    advantages: Tensor  # of the returns over these values, see `normalised`; of PPO
 
 
 def a2c_loss(logits: Tensor, values: Tensor, batch: Batch, settings: Settings) -> Tensor:
@@ -100,15 +112,22 @@ def a2c_loss(logits: Tensor, values: Tensor, batch: Batch, settings: Settings) -
 
 
 def ppo_loss(logits: Tensor, values: Tensor, batch: Batch, settings: Settings) -> Tensor:
-    """Compute that of PPO: moving a chance by more than a share `clip` gains nothing (Schulman et al. 2017)."""
+    """Compute the loss of PPO: moving a chance by more than a share `clip` gains nothing (Schulman et al. 2017)."""
     chances, entropy = _chances(logits, batch.actions)
-    advantages = batch.returns - batch.values
-    advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-5)
+    advantages = batch.advantages
     ratio = (chances - batch.chances).exp()
     policy = -torch.minimum(ratio * advantages, ratio.clamp(1 - settings.clip, 1 + settings.clip) * advantages).mean()
     near = batch.values + (values - batch.values).clamp(-settings.clip, settings.clip)
     errors = torch.maximum((values - batch.returns).square(), (near - batch.returns).square())
     return policy + settings.value * errors.mean() - settings.entropy * entropy
+
+
+def normalised(advantages: Tensor) -> Tensor:
+    """Bring the advantages of all steps that are learned from, [n], to mean 0 and standard deviation 1.
+
+    Reference 33 does so once, before the steps are divided into parts.
+    """
+    return (advantages - advantages.mean()) / (advantages.std() + 1e-5)
 
 
 def _chances(logits: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
@@ -189,7 +208,8 @@ class Trainer:
             _, last = self._ask(torch.from_numpy(games.seen))
         frames, actions, chances, values, rewards, ended = (torch.stack(column) for column in zip(*kept, strict=True))
         found = returns(rewards, ended, torch.cat([values, last[None]]), settings)
-        return Batch(*(column.flatten(0, 1) for column in (frames, actions, chances, values, found)))
+        columns = (frames, actions, chances, values, found, found - values)
+        return Batch(*(column.flatten(0, 1) for column in columns))
 
     def _ask(self, frames: Tensor) -> tuple[Tensor, Tensor]:
         with autocast("cpu", self.settings.precision):
@@ -198,6 +218,8 @@ class Trainer:
 
     def _learn(self, batch: Batch) -> None:
         settings, number = self.settings, len(batch.actions)
+        if settings.learner == "ppo":
+            batch = batch._replace(advantages=normalised(batch.advantages))
         for _ in range(settings.epochs):
             order = torch.arange(number) if settings.parts == 1 else torch.from_numpy(self.draws.permutation(number))
             for chosen in order.chunk(settings.parts):
@@ -281,14 +303,18 @@ def train(
 
     Returns:
         The rows, each with the step it was made at.
+
+    Raises:
+        BadInput: steps that do not divide, or a folder with another session.
+        FloatingPointError: a gradient is not finite.
     """
     once = trainer.settings.games * trainer.settings.steps
-    if every % once or trainer.total % every:
-        raise BadInput(f"every={every} must be a multiple of {once}, and {trainer.total} steps in all one of it")
+    if every < 1 or every % once or trainer.total % every:
+        raise BadInput(
+            f"every={every} must be a multiple of {once} above 0, and {trainer.total} steps in all one of it"
+        )
     if folder is not None and (content := checkpoints.read(folder / STATE)) is not None:
-        if content["identity"] != (identity := trainer.identity()):
-            differ = [name for name in identity if content["identity"].get(name) != identity[name]]
-            raise BadInput(f"{folder} is a session with other {', '.join(differ)}: move it away to start anew")
+        checkpoints.refuse_another(folder, content["identity"], trainer.identity())
         trainer.load_state_dict(content)
     for _ in trainer.rows:
         on_progress()
@@ -296,10 +322,11 @@ def train(
     with tqdm(initial=trainer.steps, total=trainer.total, unit="step", disable=not progress) as bar:
         while trainer.steps < trainer.total:
             trainer.update()
+            if due := trainer.steps % every == 0:  # not below: a state saved where `report` stops would lack its row
+                trainer.rows.append({"step": trainer.steps, **report()})
             keep = folder is not None and (trainer.steps == trainer.total or monotonic() - saved >= save_seconds)
             try:
-                if trainer.steps % every == 0:
-                    trainer.rows.append({"step": trainer.steps, **report()})
+                if due:
                     on_progress()
             except BaseException:
                 keep = folder is not None

@@ -72,11 +72,15 @@ def fit(
 
     Returns:
         One row an epoch: epoch (from 1), generator and discriminator (mean losses in nats), measured.
+
+    Raises:
+        BadInput: fewer images than a batch has, or a file of another session.
+        FloatingPointError: a loss is not finite.
     """
     if len(images) < settings.batch:
         raise BadInput(f"training: batch={settings.batch}, but there are only {len(images)} images")
     both = nn.ModuleDict({"generator": generator, "discriminator": discriminator})
-    optimizers = Both(both, settings)
+    optimizers = Optimizers(both, settings)
     session_of = {**asdict(settings), "seed": seed, "session": session, **(identity or {})}
     keeper = Session(state, session_of, both, optimizers, save_seconds)
     rows = keeper.load()
@@ -94,8 +98,8 @@ def fit(
     return rows
 
 
-class Both:
-    """The optimizers of both networks, kept in a checkpoint as one."""
+class Optimizers:
+    """Hold the optimizers of both networks, kept in a checkpoint as one."""
 
     def __init__(self, both: nn.ModuleDict, settings: Play):
         betas = (settings.beta1, 0.999)
@@ -114,7 +118,9 @@ class Both:
             optimizer.load_state_dict(content[name])
 
 
-def _epoch(both: nn.ModuleDict, optimizers: Both, images: Tensor, settings: Play, seed: int) -> tuple[float, float]:
+def _epoch(
+    both: nn.ModuleDict, optimizers: Optimizers, images: Tensor, settings: Play, seed: int
+) -> tuple[float, float]:
     """One pass over the images; the mean losses of generator and discriminator."""
     both.train()
     generator, discriminator = both["generator"], both["discriminator"]
@@ -127,18 +133,17 @@ def _epoch(both: nn.ModuleDict, optimizers: Both, images: Tensor, settings: Play
         made = generator(noise(generator, len(real), draw).to(images.device))
         judged = toward(discriminator(real), 1.0) + toward(discriminator(made.detach()), 0.0)
         _step(optimizers.of["discriminator"], judged)
-        discriminator.requires_grad_(False)  # the generator's loss needs no gradients of the discriminator's weights
         fooled = toward(discriminator(made), 1.0)
         _step(optimizers.of["generator"], fooled)
-        discriminator.requires_grad_(True)
         totals += torch.stack([fooled.detach(), judged.detach()])
     made, judged = (totals / len(batches)).tolist()
     return made, judged
 
 
 def _step(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+    """Lower a loss by the optimizer's own weights; those of the other network need no gradients."""
     optimizer.zero_grad(set_to_none=True)
-    loss.backward()
+    loss.backward(inputs=[weight for weight in optimizer.param_groups[0]["params"] if weight.requires_grad])
     optimizer.step()
 
 

@@ -85,6 +85,7 @@ class Scale(NamedTuple):
         return cls(observations.mean(0), observations.std(0, correction=0) + 1e-3)  # some never change
 
     def __call__(self, observations: Tensor) -> Tensor:
+        """Scale observations, [..., width]."""
         return (observations - self.mean) / self.std
 
     def data(self, data: Transitions) -> Transitions:

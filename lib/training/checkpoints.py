@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -23,9 +24,16 @@ MARK = b"\nsha256 "  # between what torch saved and its checksum, which ends the
 
 
 def write(content: Any, path: Path) -> None:
-    """Keep tensors and plain values in a file, whole or not at all."""
+    """Keep tensors and plain values in a file, whole or not at all.
+
+    Raises:
+        BadInput: something else is among them, such as a NumPy number, which `read` would refuse.
+    """
     with atomic(path) as file:
         torch.save(content, file)
+        file.seek(0)
+        if odd := torch.serialization.get_unsafe_globals_in_checkpoint(file):
+            raise BadInput(f"{path} could not be read again: {', '.join(odd)}: keep tensors and plain values alone")
         file.seek(0)
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         file.seek(0, io.SEEK_END)
@@ -46,13 +54,30 @@ def read(path: Path) -> Any | None:
         return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except (OSError, ValueError) as error:
         discard(path, str(error))
-        return None
+    except pickle.UnpicklingError:  # its message takes many lines
+        discard(path, "it holds more than tensors and plain values")
+    return None
 
 
 def discard(path: Path, why: str) -> None:
     """Set a damaged file of a session aside, and say so: the session starts anew."""
     kept = f"kept as {aside(path).name}, " if path.exists() else ""
     print(f"{path} is damaged ({why}): {kept}its run starts anew", file=sys.stderr)
+
+
+def refuse_another(place: Path, kept: Mapping[str, object], own: Mapping[str, object]) -> None:
+    """Refuse to go on from a session of other settings, and name those that differ or that one of the two lacks.
+
+    Args:
+        place: the session's file or folder.
+        kept, own: settings, seed and the like, by name: those that were kept, and those of now.
+
+    Raises:
+        BadInput: they are not the same.
+    """
+    names = [name for name in {**own, **kept} if name not in kept or name not in own or kept[name] != own[name]]
+    if names:
+        raise BadInput(f"{place} is a session with other settings ({', '.join(names)}): move it away to start anew")
 
 
 class Session:
@@ -86,10 +111,7 @@ class Session:
         content = None if self.state is None else read(self.state)
         if content is None:
             return []
-        if content["identity"] != self.identity:
-            differ = [name for name in self.identity if content["identity"].get(name) != self.identity[name]]
-            what = ", ".join(differ)
-            raise BadInput(f"{self.state} is a session with other settings ({what}): move it away to start anew")
+        refuse_another(self.state, content["identity"], self.identity)
         self.model.load_state_dict(content["model"])
         self.optimizer.load_state_dict(content["optimizer"])
         return content["rows"]

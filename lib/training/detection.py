@@ -27,7 +27,7 @@ ALPHA, GAMMA = 0.5, 1.0
 CENTRE = 1.5  # places within so many strides of a box's centre learn it (FCOS's centre sampling)
 LONGEST = 6.0  # a scale learns boxes whose longer side is at most so many strides; the coarsest learns all above
 
-Scale = Callable[[Tensor], Tensor]  # from uint8 canvases to what the backbone has learned to read
+ToBackbone = Callable[[Tensor], Tensor]  # from uint8 canvases to what the backbone has learned to read
 
 LEAST = 0.05  # scores below are no findings
 MOST = 100  # findings on a canvas, as many as COCO counts
@@ -75,8 +75,10 @@ def assign(centres: Tensor, strides: Tensor, boxes: Tensor) -> Tensor:
 
     Args:
         centres, strides: of `lib.models.detector.places`.
-        boxes: [n, 4].
+        boxes: [n, 4]; there may be none.
     """
+    if not len(boxes):
+        return torch.full((len(centres),), -1, device=centres.device)
     x, y = centres[:, :1], centres[:, 1:]
     left, top, right, bottom = boxes.T
     inside = (x > left) & (x < right) & (y > top) & (y < bottom)
@@ -150,7 +152,7 @@ class DetectionLoss:
 
 
 def batches(
-    canvases: Canvases, batch: int, scale: Scale, device: str = "cpu", count: int | None = None, outline: int = 0
+    canvases: Canvases, batch: int, scale: ToBackbone, device: str = "cpu", count: int | None = None, outline: int = 0
 ) -> Callable[[torch.Generator], tuple[Tensor, Truth]]:
     """Draw batches of canvases and what is on them, for `lib.training.steps.fit`.
 
@@ -179,8 +181,10 @@ def suppress(findings: Findings, most: int = MOST) -> Findings:
         findings: strongest first.
     """
     boxes, labels = findings.boxes, findings.labels
-    spread = labels[:, None] * (boxes.max() + 1 if len(boxes) else 0)  # boxes of other classes never meet
-    apart = boxes + spread
+    if not len(boxes):
+        return findings
+    moved = boxes - boxes.min().clamp(max=0)  # to where no coordinate is negative
+    apart = moved + labels[:, None] * (moved.max() + 1)  # boxes of other classes never meet
     sides = torch.minimum(apart[:, None, 2:], apart[None, :, 2:]) - torch.maximum(
         apart[:, None, :2], apart[None, :, :2]
     )
@@ -195,7 +199,7 @@ def suppress(findings: Findings, most: int = MOST) -> Findings:
 
 
 def detect(
-    detector: nn.Module, strides: Sequence[int], images: Tensor, scale: Scale, batch: int = 100
+    detector: nn.Module, strides: Sequence[int], images: Tensor, scale: ToBackbone, batch: int = 100
 ) -> list[Findings]:
     """Find digits on uint8 canvases [N, 1, side, side].
 
@@ -260,6 +264,9 @@ def average_precision(canvases: Canvases, findings: Sequence[Findings], outlines
 
     Args:
         outlines: whether outlines are to overlap (COCO's "segm"), and not boxes.
+
+    Raises:
+        BadInput: not as many lists of findings as canvases.
     """
     from pycocotools import mask as runs  # imported here: whoever only trains does not need them
     from pycocotools.coco import COCO

@@ -48,7 +48,11 @@ class Examples:
 
     @classmethod
     def of(cls, data: Arrays, device: str = "cpu") -> Examples:
-        """Make them from a `lib.data` data set: train_inputs, train_labels, test_inputs, test_labels."""
+        """Make them from a `lib.data` data set: train_inputs, train_labels, test_inputs, test_labels.
+
+        Raises:
+            BadInput: a channel or feature that never varies.
+        """
 
         def put(array: np.ndarray) -> Tensor:
             return torch.from_numpy(np.array(array)).to(device)  # np.array copies a read-only map
@@ -78,7 +82,11 @@ class Examples:
         return len(self.shape) == 3
 
     def check(self, augment: str) -> None:
-        """Refuse an augmentation that these inputs do not have."""
+        """Refuse an augmentation that these inputs do not have.
+
+        Raises:
+            BadInput: they do not have it.
+        """
         fits = {"none": True, "crop_flip": self.images, "resized_crop_flip": isinstance(self.train_inputs, Images)}
         if not fits[augment]:
             kind = "image files" if augment == "resized_crop_flip" else "images [N, C, H, W]"

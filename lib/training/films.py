@@ -24,6 +24,9 @@ def film(
     Returns:
         The pictures, each [part, 5]: both ends (x, z, x, z) and the radius of each capsule of the body, in metres; and
         the return of the episode up to its end or the last time.
+
+    Raises:
+        BadInput: no times, or not in ascending order; no such environment.
     """
     if not times or list(times) != sorted(times) or times[0] < 0:
         raise BadInput(f"times must be steps of an episode in ascending order, these are {list(times)}")

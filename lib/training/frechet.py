@@ -49,6 +49,9 @@ def features(network: nn.Module, images: Tensor, layer: str, batch: int = 1000) 
 
     Args:
         layer: name of the layer, such as "fc2", the last of a LeNet.
+
+    Raises:
+        BadInput: no such layer.
     """
     modules = dict(network.named_modules())
     if layer not in modules:

@@ -51,7 +51,7 @@ class GatedTraining:
             code has it; then stage 2 takes its epochs, whether or not a unit can be woken.
         validation: share of the training examples that is held out for that (expansion only).
         patience, tolerance: when a loss plateaus, see gates.plateaus; counted anew after each expansion.
-        level: k phi of a woken unit.
+        level: k phi of a woken unit, above 0: its gate begins open.
         rest: stage 2 ends when sizes have not changed for so many epochs, see gates.at_rest; 0: it takes its epochs.
             It is not for an expansion, whose end section 4 states: the loss plateaus and no unit can be woken.
         augment, precision: as in `supervised.Training`.
@@ -95,6 +95,8 @@ class GatedTraining:
         if not 0 < self.validation < 1 or self.patience < 1 or not self.tolerance >= 0:
             given = f"validation={self.validation}, patience={self.patience}, tolerance={self.tolerance}"
             raise BadInput(f"gated training: {given}: expected a share between 0 and 1, at least 1, and at least 0")
+        if not 0 < self.level < math.inf:
+            raise BadInput(f"gated training: level={self.level} must be above 0, and finite")
         if self.rest < 0 or (self.rest and self.expand):
             given = f"rest={self.rest}, expand={self.expand}"
             raise BadInput(f"gated training: {given}: expected a number of epochs, and 0 for an expansion")
@@ -142,7 +144,7 @@ def train(
 
     Raises:
         BadInput: lambdas that do not fit the gated layers, gates of another estimator, an expansion without dormant
-            units, a layer whose gates have all closed.
+            units, a layer whose gates have all closed, a file of another session.
         FloatingPointError: the loss is not finite.
     """
     examples.check(settings.augment)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
@@ -24,7 +25,8 @@ class Graphed:
     def __init__(self, function: Callable):
         self.function, self.calls, self.graph = function, 0, None
 
-    def __call__(self, *arguments):
+    def __call__(self, *arguments: Any) -> Any:
+        """Return what the function returns for these arguments, each of the same shapes as at the first call."""
         self.calls += 1
         if self.calls <= WARM_UP:
             return self._aside(arguments)
@@ -36,7 +38,7 @@ class Graphed:
         self.graph.replay()
         return self.returned
 
-    def _aside(self, arguments):
+    def _aside(self, arguments: tuple) -> Any:
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -44,7 +46,7 @@ class Graphed:
         torch.cuda.current_stream().wait_stream(stream)
         return returned
 
-    def _record(self, arguments) -> None:
+    def _record(self, arguments: tuple) -> None:
         self.arguments = pytree.tree_map(torch.clone, arguments)
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):

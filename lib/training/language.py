@@ -16,6 +16,9 @@ def windows(text: Tensor, window: int, batch: int) -> Draw:
     """Draw batches for a language model: as many stretches of the text as `batch`, begun anywhere, [N, window].
 
     The targets are the same stretches one token later.
+
+    Raises:
+        BadInput: a text that is no longer than the window.
     """
     if len(text) <= window:
         raise BadInput(f"a text of {len(text)} tokens is too short for a window of {window}")
@@ -34,7 +37,12 @@ def bits(model: nn.Module, text: Tensor, window: int, batch: int = 64) -> float:
 
     The text is read in windows that do not overlap, so a character is predicted from half a window on average; each but
     the first is predicted once.
+
+    Raises:
+        BadInput: a text in which nothing comes next.
     """
+    if len(text) < 2:
+        raise BadInput(f"a text of {len(text)} tokens is too short to be foretold: expected two or more")
     total = torch.zeros((), dtype=torch.float64)
     count = len(text) - 1
     full = count // window * window

@@ -34,13 +34,13 @@ class MaskedAdam:
         self.parameters = list(parameters)
         self.masked = [parameter for parameter in parameters if parameter in masks]
         self.places = [masks[parameter].flatten().nonzero().squeeze(1) for parameter in self.masked]
-        groups = [parameter for parameter in parameters if parameter not in masks]
+        trained = [parameter for parameter in parameters if parameter not in masks]
         if self.masked:
-            self.unmasked = nn.Parameter(self._gathered(self.masked))
-            groups.append(self.unmasked)
+            self.kept = nn.Parameter(self._gathered(self.masked))
+            trained.append(self.kept)
         self.always, self.seen = capturable, None  # a CUDA graph replays what it was recorded with
         # foreach: torch's fused Adam rounds by an element's place in memory, so a run would depend on its stack
-        self.adam = torch.optim.Adam(groups, learning_rate, foreach=True, capturable=capturable)
+        self.adam = torch.optim.Adam(trained, learning_rate, foreach=True, capturable=capturable)
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
@@ -52,11 +52,11 @@ class MaskedAdam:
         """Take one step on the gradients that the parameters hold."""
         if self.masked:
             if self.always or self.seen != self._versions():  # the parameters are the truth, they may have been loaded
-                self.unmasked.copy_(self._gathered(self.masked))
-            self.unmasked.grad = self._gathered([parameter.grad for parameter in self.masked])
+                self.kept.copy_(self._gathered(self.masked))
+            self.kept.grad = self._gathered([parameter.grad for parameter in self.masked])
         self.adam.step()
         if self.masked:
-            parts = self.unmasked.split([len(place) for place in self.places])
+            parts = self.kept.split([len(place) for place in self.places])
             for parameter, place, part in zip(self.masked, self.places, parts, strict=True):
                 parameter.view(-1).index_copy_(0, place, part)
             self.seen = self._versions()

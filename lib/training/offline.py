@@ -225,6 +225,8 @@ def train(
         ("critic_loss", ...), and what `evaluate` gave.
 
     Raises:
+        BadInput: steps that do not divide, an agent of other seeds than the runs', or a file of another session or of
+            more steps.
         FloatingPointError: a loss is not finite.
     """
     _check_seeds(agent, runs)

@@ -25,6 +25,9 @@ def rollouts(act: Callable[[np.ndarray], np.ndarray], env: str, seeds: Sequence[
             must draw them a run at a time, or its runs depend on the stack.
         env: Gymnasium's name, or one of D4RL's (`lib.data.offline_rl.names`).
         seeds: one a run.
+
+    Raises:
+        BadInput: no run or no episode, no such environment, or actions of another shape or not finite.
     """
     if not seeds or episodes < 1:
         raise BadInput(f"an evaluation needs a run and an episode or more; these are {len(seeds)} runs, {episodes}")

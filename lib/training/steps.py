@@ -56,6 +56,8 @@ class Schedule:
         if not (0 < self.learning_rate < math.inf and 0 <= self.warmup < 1 and self.clip > 0):
             given = f"learning_rate={self.learning_rate}, warmup={self.warmup}, clip={self.clip}"
             raise BadInput(f"training: {given}: expected a rate above 0, a warm-up in [0, 1), a clip above 0")
+        if not 0 <= self.weight_decay < math.inf:
+            raise BadInput(f"training: weight_decay={self.weight_decay} must not be negative, and finite")
 
 
 def fit(
@@ -91,6 +93,10 @@ def fit(
     Returns:
         One row every `every` steps and after the last: step, loss (mean over the steps since the row before, in
         nats), measured.
+
+    Raises:
+        BadInput: a file of another session.
+        FloatingPointError: the loss is not finite.
     """
     optimizer = torch.optim.AdamW(groups(model, schedule.weight_decay), schedule.learning_rate, fused=True)
     session_of = {**asdict(schedule), "seed": seed, "session": session, **(identity or {})}

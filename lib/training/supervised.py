@@ -54,11 +54,17 @@ class Training:
         if not (0 < self.learning_rate < math.inf and self.warmup >= 0 and 0 <= self.momentum < 1):
             given = f"learning_rate={self.learning_rate}, warmup={self.warmup}, momentum={self.momentum}"
             raise BadInput(f"training: {given}: expected a rate above 0, a warm-up of 0 or more, momentum in [0, 1)")
+        if not 0 <= self.weight_decay < math.inf:
+            raise BadInput(f"training: weight_decay={self.weight_decay} must not be negative, and finite")
         check(self.precision, "training")
 
 
 def seed_of(*parts: int) -> int:
-    """Make one seed from several numbers, such as (seed, session, epoch); other numbers give an independent stream."""
+    """Make one seed from several numbers, such as (seed, session, epoch); other numbers give an independent stream.
+
+    Raises:
+        BadInput: a number below 0.
+    """
     if min(parts) < 0:
         raise BadInput(f"seeds are 0 or more, these are {', '.join(map(str, parts))}")
     first, *path = parts  # as a spawn key, because SeedSequence takes (1,) and (1, 0) for the same
@@ -98,6 +104,10 @@ def train(
     Returns:
         One row an epoch: epoch (from 1), loss (mean over the epoch's training examples), accuracy (test, percent), and
         what `report` gave.
+
+    Raises:
+        BadInput: an augmentation that these inputs do not have, no test examples, or a file of another session.
+        FloatingPointError: the loss is not finite.
     """
     examples.check(settings.augment)
     model.to(examples.mean.device)
@@ -133,7 +143,13 @@ def train(
 
 
 def accuracy(model: nn.Module, examples: Examples, precision: str = "float32", batch: int = 1000) -> float:
-    """Compute the share of the test examples whose largest logit is their label, in percent."""
+    """Compute the share of the test examples whose largest logit is their label, in percent.
+
+    Raises:
+        BadInput: there are none.
+    """
+    if not len(examples.test_labels):
+        raise BadInput("there are no test examples to measure accuracy on: expected one or more")
     model.eval()
     right = 0
     with torch.no_grad(), autocast(examples.mean.device, precision):
@@ -143,7 +159,11 @@ def accuracy(model: nn.Module, examples: Examples, precision: str = "float32", b
 
 
 def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:
-    """Split the examples: without a random share of the training set, and with that share in place of the test set."""
+    """Split the examples: without a random share of the training set, and with that share in place of the test set.
+
+    Raises:
+        BadInput: image files, or a share that leaves one part empty.
+    """
     if isinstance(examples.train_inputs, Images):
         raise BadInput("a validation split of image files is not supported: load them as arrays")
     count = len(examples.train_labels)
@@ -197,6 +217,9 @@ def _epoch(
 
 
 def learning_rate(settings: Training, epochs: float) -> float:
-    """Compute the rate after so many epochs (a fraction counts): linear warm-up times half a cosine."""
+    """Compute the rate after so many epochs (a fraction counts): linear warm-up times half a cosine.
+
+    The warm-up is a thousandth of an epoch ahead, so that the first step, after 0 epochs, is not one of length 0.
+    """
     warm = min(1.0, (epochs + 1e-3) / settings.warmup) if settings.warmup > 0 else 1.0
     return settings.learning_rate * warm * 0.5 * (1 + math.cos(math.pi * epochs / settings.epochs))

@@ -77,7 +77,7 @@ class Settings:
 
 
 def networks(observations: int, bound: np.ndarray, seeds: Sequence[int], settings: Settings) -> nn.ModuleDict:
-    """Draw the actor and the two critics of each run, drawn from the run's seed: {"actor": MLP, "critics": two MLPs}.
+    """Draw the actor and the two critics of each run from the run's seed: {"actor": MLP, "critics": two MLPs}.
 
     Args:
         observations: how many numbers an observation has.
@@ -252,9 +252,7 @@ class Trainer:
         """
         if (content := checkpoints.read(folder / STATE)) is None:
             return
-        if content["identity"] != (identity := self.identity()):
-            differ = [name for name in identity if content["identity"].get(name) != identity[name]]
-            raise BadInput(f"{folder} is a session with other {', '.join(differ)}: move it away to start anew")
+        checkpoints.refuse_another(folder, content["identity"], self.identity())
         stored = min(content["steps"], self.replay.rows.shape[1])
         first = content["steps"] - stored
         shape = (stored, len(self.seeds), self.replay.rows.shape[2])
@@ -314,7 +312,14 @@ class Trainer:
 def begin(
     env: str, seeds: Sequence[int], settings: Settings, device: str = "cpu"
 ) -> tuple[nn.ModuleDict, Environments]:
-    """Make what a stack of runs begins with: the networks and the environments, one a seed."""
+    """Make what a stack of runs begins with: the networks and the environments, one a seed.
+
+    Args:
+        env: Gymnasium's name of an environment, such as "Hopper-v4".
+
+    Raises:
+        BadInput: no seeds, or an environment that is unknown or not one of numbers.
+    """
     if not seeds:
         raise BadInput("a stack needs at least one seed")
     environments = Environments(env, [seed_of(seed, 2) for seed in seeds])
@@ -338,13 +343,20 @@ def train(
     """Train a stack until it has done so many steps.
 
     Args:
-        every_step: called after each step; may evaluate, prune, or raise to stop.
+        every_step: called after each step; may evaluate, prune, or raise to stop. Where it raises the step counts as
+            done, and a session that goes on does not call it for that step again: it raises when all else is done.
         folder: where to keep the session. When it holds one, training goes on from there.
         save_seconds: save at most this often; also after the last step, and when `every_step` raises.
         progress: show a progress bar of steps, with the latest training returns.
+
+    Raises:
+        BadInput: the folder's session is another, or has been trained for more steps than these.
     """
     if folder is not None:
         trainer.load(folder)
+    if trainer.steps > steps:
+        where = "this stack" if folder is None else folder
+        raise BadInput(f"{where} has been trained for {trainer.steps} steps already, more than the {steps} asked for")
     saved = monotonic()
     with tqdm(initial=trainer.steps, total=steps, unit="step", disable=not progress) as bar:
         while trainer.steps < steps:

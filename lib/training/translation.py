@@ -36,11 +36,13 @@ class Pairs:
 
     @classmethod
     def of(cls, sides: Sides, subwords: Subwords, longest: int, device: str = "cpu") -> Pairs:
-        """Encode sentences; what is cut off to `longest` tokens, END among them, is its end.
+        """Encode sentences; one of more than `longest` tokens, END among them, loses its end.
 
         Raises:
-            BadInput: no pairs.
+            BadInput: no pairs, or no room for a token before END.
         """
+        if longest < 2:
+            raise BadInput(f"longest={longest} must be at least 2: a token and END")
         if not sides[0]:
             raise BadInput("no pairs of sentences")
         cut = [[subwords.encode(sentence)[: longest - 1] for sentence in side] for side in sides]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
+from lib.base import BadInput
 from lib.data import games
 
 
@@ -81,16 +82,23 @@ def film(
 
     Args:
         act: the last frames, uint8 [frames, side, side] -> a button.
-        times: after how many steps a picture is taken, ascending; those after the game's end are left out.
+        times: after how many steps a picture is taken, ascending; the game's end and those after it are left out.
 
     Returns:
         The pictures, uint8 [side, side] each, and the score up to the game's end or the last time.
+
+    Raises:
+        BadInput: no times, or not in ascending order.
     """
+    if not times or list(times) != sorted(times) or times[0] < 0:
+        raise BadInput(f"times must be steps of a game in ascending order, these are {list(times)}")
     games, pictures = Games(name, [seed], frames), []
     for step in range(times[-1] + 1):
+        if games.scores:  # the next game has begun within the same step, and is what is seen
+            break
         if step in times:
             pictures.append(games.seen[0, -1].copy())
-        if games.scores or step == times[-1]:
+        if step == times[-1]:
             break
         games.step([act(games.seen[0])])
     return pictures, games.scores[0] if games.scores else float(games.running[0])

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 from lib import pruners
 from lib.models.detector import RARE, Classifier, Detector, backbone, places, small_backbone
@@ -39,6 +40,17 @@ def test_the_answer_at_a_place_is_about_what_lies_there():
     near, far = (centres < 8).all(1) & fine, (centres > 100).all(1) & fine
     assert moved[near].max() > 0
     assert moved[far].max() == 0
+
+
+@torch.no_grad()
+def test_the_fine_scale_hears_the_coarse_one():
+    torch.manual_seed(0)
+    detector, image = Detector(small_backbone(), 16).eval(), torch.rand(1, 1, 64, 64)
+    _, strides = places(detector.strides, 64)
+    fine, coarse = detector.backbone(image)
+    heard = detector.laterals[0](fine) + F.interpolate(detector.laterals[1](coarse), scale_factor=2)
+    expected = detector.classes(detector.of_class(detector.smooth[0](heard).relu())).flatten(2).mT
+    torch.testing.assert_close(detector(image)[0][:, strides == 4], expected)
 
 
 def test_a_new_head_says_that_next_to_nothing_is_there():

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from lib.models.densenet import DenseLayer, DenseNet, densenet24, small_densenet
 from lib.models.mobilenet import InvertedResidual, MobileNetV2, mobilenet_v2, small_mobilenet_v2
 from lib.models.recurrent import LSTM, lstm, small_lstm
+from lib.models.resnet import resnet34
 from lib.models.resnext import GroupedBottleneck, resnext20, small_resnext
 from lib.models.shufflenet import DownUnit, ShuffleNetV2, ShuffleUnit, shufflenet_v2, small_shufflenet_v2
 from lib.models.squeezenet import Fire, SqueezeNet, small_squeezenet, squeezenet
@@ -141,6 +142,15 @@ def test_a_fire_module_is_its_layers_written_out():
     hidden = (F.conv2d(x, fire.squeeze.weight) / scale).clamp(min=0)
     one, three = F.conv2d(hidden, fire.expand1.weight), F.conv2d(hidden, fire.expand3.weight, padding=1)
     torch.testing.assert_close(fire(x), (torch.cat([one, three], 1) / scale).clamp(min=0))
+
+
+@pytest.mark.parametrize(
+    ("build", "kind"), [(small_densenet, nn.AvgPool2d), (small_squeezenet, nn.MaxPool2d), (resnet34, nn.MaxPool2d)]
+)
+def test_sides_are_pooled_as_published(build, kind):
+    with torch.device("meta"):
+        pools = {type(part) for part in build().modules() if "Pool" in type(part).__name__}
+    assert pools == {kind}
 
 
 def test_a_shuffle_unit_deals_what_passes_and_what_is_worked_on_alternately():

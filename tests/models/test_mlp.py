@@ -121,3 +121,23 @@ def test_bad_input_is_refused_in_a_line():
         MLP((3,), generators([0]))
     with pytest.raises(BadInput, match="must have the same layers"):
         join([model, MLP((3, 4), generators([0]))])
+    with pytest.raises(BadInput, match="no networks to join"):
+        join([])
+    with pytest.raises(BadInput, match="no runs to take"):
+        take(model, [])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"activation": "relu"}, {"activation": "tanh"}),
+        ({"output": nn.Identity()}, {"output": nn.Tanh()}),
+        ({"output": Bounded(torch.ones(2))}, {"output": Bounded(torch.tensor([1.0, 2.0]))}),
+    ],
+    ids=["activation", "output", "bound"],
+)
+def test_networks_that_answer_otherwise_are_not_joined(one, other):
+    networks = [MLP((3, 4, 2), generators([0]), **how) for how in (one, other)]
+    with pytest.raises(BadInput, match="must have the same activations, and outputs with the same bounds"):
+        join(networks)
+    assert join([networks[0], networks[0]]).runs == 2

@@ -3,9 +3,10 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from lib.base import BadInput
-from lib.models.bifpn import BiFPN, Fusion, SelfTeacher, resize
+from lib.models.bifpn import BiFPN, Fusion, SelfTeacher, resize, separable
 from lib.models.speaker_resnet import NETWORKS, statistics
 
 
@@ -78,6 +79,13 @@ def test_fusion_weighs_its_maps(reading, raw):
     expected = importance[0] * maps[0] + importance[1] * maps[1] + importance[2] * maps[2]
     torch.testing.assert_close(fusion(*maps), expected)
     assert Fusion(2, 2, reading).importance().tolist() == pytest.approx([0.5, 0.5])
+
+
+def test_a_separable_convolution_is_its_layers_written_out():
+    torch.manual_seed(0)
+    layer, x = separable(3, 5).eval(), torch.randn(1, 3, 4, 6)
+    hidden = F.conv2d(F.conv2d(x, layer[0].weight, padding=1, groups=3), layer[1].weight) / (1 + 1e-5) ** 0.5
+    torch.testing.assert_close(layer(x), hidden.relu())
 
 
 def test_maps_grow_by_interpolation_and_shrink_by_their_maximum():

@@ -97,3 +97,6 @@ def test_bad_input_is_refused(model):
         model(torch.zeros(1, 17, dtype=torch.int64))
     with pytest.raises(BadInput, match="width=32 is not a multiple of heads=5"):
         type(model.decoder)(10, 16, 32, 1, 5)
+    for passage in ([3, 5, 7, 1], [0, 0, 0, 0]):
+        with pytest.raises(BadInput, match=r"passages must hold a word and end with filling \(token 0\)"):
+            Classifier(model, 4)(torch.tensor([[3, 5, 0, 0], passage]))

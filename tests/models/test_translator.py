@@ -2,12 +2,13 @@
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from lib import pruners
 from lib.base import BadInput
 from lib.models import translator
-from lib.models.transformer import LEFT_DENSE
+from lib.models.transformer import LEFT_DENSE, attend
 from lib.models.translator import BEGIN, END, PAD
 from lib.papers.two_four.experiments.two_phases import block_masks
 
@@ -77,6 +78,54 @@ def test_sentences_can_be_picked_from_a_state(model, source, written):
     expected = model.step(state, written[:, 1])[0][chosen]
     picked = tuple(part[chosen] for part in state)
     assert torch.allclose(model.step(picked, written[chosen, 1])[0], expected, atol=1e-6)
+
+
+def as_torch_has_it(cell):
+    """The LSTM of torch with a cell's weights."""
+    lstm = nn.LSTM(cell.input.in_features, cell.hidden, batch_first=True)
+    weights = (cell.input.weight, cell.recurrent.weight, cell.input.bias, torch.zeros(4 * cell.hidden))
+    for own, given in zip(lstm.parameters(), weights, strict=True):
+        own.data = given.data
+    return lstm
+
+
+@torch.no_grad()
+def test_the_recurrent_translator_written_out(source, written):
+    torch.manual_seed(0)
+    model = translator.small_recurrent(SYMBOLS, 16).eval()
+    source, written = source[:1], written[:1]
+    words = model.tokens(source)
+    backwards = as_torch_has_it(model.backwards)(words.flip(1))[0].flip(1)
+    read = torch.cat([as_torch_has_it(model.forwards)(words)[0], backwards], -1)
+    key, value = model.source_key(read)[0], model.source_value(read)[0]
+    one, other, told, first, second = *map(as_torch_has_it, (model.first, model.second)), torch.zeros(32), None, None
+    logits = model(source, written)[0]
+    for place, token in enumerate(written[0]):
+        out, first = one(torch.cat([model.tokens(token), told])[None, None], first)
+        told = (key @ model.ask(out[0, 0]) / 32**0.5).softmax(0) @ value
+        last, second = other(torch.cat([out[0, 0], told])[None, None], second)
+        expected = model.head(model.narrow(torch.cat([last[0, 0], told])).tanh())
+        torch.testing.assert_close(logits[place], expected)
+
+
+@torch.no_grad()
+def test_the_transformer_written_out(source, written):
+    torch.manual_seed(0)
+    model = translator.small_transformer(SYMBOLS, 16).eval()
+    for norm in (part for part in model.modules() if isinstance(part, nn.LayerNorm)):
+        norm.weight.uniform_(0.5, 2)
+        norm.bias.uniform_(-1, 1)
+    reader, writer = model.encoder[0], model.decoder[0]
+    states = model.tokens(source) + model.places.weight[: source.shape[1]]
+    seen = reader.norm1(states)
+    states = states + reader.out(attend(reader.query(seen), reader.key(seen), reader.value(seen), 2))
+    memory = model.source_norm(reader.think(states))
+    states = model.tokens(written) + model.places.weight[: written.shape[1]]
+    seen = writer.norm1(states)
+    states = states + writer.out(attend(writer.query(seen), writer.key(seen), writer.value(seen), 2, causal=True))
+    read = attend(writer.ask(writer.norm3(states)), writer.source_key(memory), writer.source_value(memory), 2)
+    expected = model.head(model.norm(writer.think(states + writer.told(read))))
+    torch.testing.assert_close(model(source, written), expected)
 
 
 def test_the_table_of_embeddings_is_one_weight_counted_once(model):

@@ -1,5 +1,6 @@
 """Laws of A2C and PPO: returns and losses by hand, episodes that end, learning, and sessions that go on."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ from lib.base import BadInput
 from lib.models.game_player import ActorCritic, Sizes
 from lib.pruners import prunable
 from lib.training import actor_critic
-from lib.training.actor_critic import Batch, Settings, a2c_loss, ppo_loss, returns, start, train
+from lib.training.actor_critic import Batch, Settings, a2c_loss, normalised, ppo_loss, returns, start, train
 from lib.training.vector_games import Games, film
 
 TINY = Sizes((4, 4), (3, 3), (2, 1), 8)
@@ -37,7 +38,8 @@ def test_generalised_advantages_are_discounted_surprises():
 def batch() -> tuple[torch.Tensor, torch.Tensor, Batch]:
     logits = torch.tensor([[0.0, 0.0], [np.log(3.0), 0.0]], dtype=torch.float32)
     before = torch.tensor([[np.log(3.0), 0.0], [0.0, 0.0]], dtype=torch.float32).log_softmax(1)
-    kept = Batch(torch.zeros(2), torch.tensor([0, 0]), before[:, 0], torch.tensor([1.0, 0.0]), torch.tensor([3.0, 0.5]))
+    columns = [torch.tensor(column) for column in ([0, 0], [1.0, 0.0], [3.0, 0.5], [2.0, -0.75])]
+    kept = Batch(torch.zeros(2), columns[0], before[:, 0], *columns[1:])
     return logits, torch.tensor([2.0, 1.0]), kept
 
 
@@ -52,8 +54,7 @@ def test_the_loss_of_a2c_by_hand():
 def test_the_loss_of_ppo_by_hand():
     logits, values, kept = batch()
     settings = replace(PPO, clip=0.1)
-    advantages = np.array([2.0, 0.5])
-    advantages = (advantages - advantages.mean()) / (advantages.std(ddof=1) + 1e-5)
+    advantages = np.array([2.0, -0.75])
     ratio = np.array([0.5 / 0.75, 0.75 / 0.5])
     policy = -np.minimum(ratio * advantages, ratio.clip(0.9, 1.1) * advantages).mean()
     near = np.array([1 + 0.1, 0 + 0.1])
@@ -62,6 +63,39 @@ def test_the_loss_of_ppo_by_hand():
     assert float(ppo_loss(logits, values, kept, settings)) == pytest.approx(
         policy + 0.5 * errors - 0.01 * entropy, rel=1e-5
     )
+
+
+def test_advantages_are_brought_to_one_scale_over_all_steps_before_these_are_divided(monkeypatch):
+    found = []
+    monkeypatch.setitem(
+        actor_critic.LOSSES, "ppo", lambda *given: (found.append(given[2].advantages), ppo_loss(*given))[1]
+    )
+    trainer = start("bricks", 0, replace(PPO, games=8, steps=8, parts=4, epochs=1), 64)
+    trainer.update()
+    assert [len(part) for part in found] == [16] * 4
+    whole = torch.cat(found)
+    assert (float(whole.mean()), float(whole.std())) == pytest.approx((0, 1), abs=1e-3)
+    assert max(abs(float(part.mean())) for part in found) > 0.05  # a part by itself has another mean
+    assert normalised(torch.tensor([1.0, 3.0])).tolist() == pytest.approx([-(0.5**0.5), 0.5**0.5], rel=1e-4)
+
+
+def test_the_optimizers_are_those_of_reference_33():
+    a2c, ppo = (start("bricks", 0, settings, 48).optimizer for settings in (A2C, PPO))
+    assert (type(a2c), type(ppo)) == (torch.optim.RMSprop, torch.optim.Adam)
+    assert (a2c.defaults["alpha"], a2c.defaults["eps"], ppo.defaults["eps"]) == (0.99, 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("norm", [1e-3, 1e-2])
+def test_a_longer_gradient_is_shortened(norm, monkeypatch):
+    trainer, lengths = start("bricks", 0, replace(A2C, norm=norm), 48), []
+
+    def measure():
+        gradients = [weight.grad.flatten() for weight in trainer.network.parameters()]
+        lengths.append(float(torch.cat(gradients).norm()))
+
+    monkeypatch.setattr(trainer.optimizer, "step", measure)
+    trainer.update()
+    assert lengths == [pytest.approx(norm, rel=1e-3)]
 
 
 def test_the_network_is_that_of_reference_33():
@@ -111,6 +145,38 @@ def test_an_episode_ends_with_each_life_its_frames_are_forgotten_and_scores_coun
     assert games.scores == [15.0]
 
 
+class Paid:
+    """A game that pays five points a step and is over after its third."""
+
+    actions, frame = 2, np.zeros((6, 6), np.uint8)
+
+    def __init__(self, *_):
+        self.count = 0
+
+    def begin(self):
+        pass
+
+    def step(self, action):
+        self.count += 1
+        return 5.0, False, self.count == 3
+
+    def state_dict(self):
+        return {"count": self.count}
+
+    def load_state_dict(self, content):
+        self.count = content["count"]
+
+
+def test_games_go_on_with_the_points_they_had(monkeypatch):
+    monkeypatch.setattr("lib.data.games.make", Paid)
+    one, other = Games("paid", [0]), Games("paid", [1])
+    one.step([0])
+    other.load_state_dict(one.state_dict())
+    for _ in range(2):
+        other.step([0])
+    assert other.scores == [15.0]
+
+
 def rows(settings: Settings, folder=None, on_progress=lambda: None, total=48) -> list[dict]:
     trainer = start("bricks", 1, settings, total)
 
@@ -140,8 +206,23 @@ def test_a_training_that_was_stopped_goes_on_to_the_same_numbers(settings, tmp_p
         rows(replace(settings, entropy=0.1), tmp_path)
 
 
-def test_the_rate_falls_along_a_line():
-    trainer = start("bricks", 0, replace(A2C, learning_rate=0.1), 48)
+def test_a_report_that_is_interrupted_loses_no_row(tmp_path):
+    def report():
+        report.calls += 1
+        if report.calls == 2:
+            raise KeyboardInterrupt
+        return {}
+
+    report.calls = 0
+    with pytest.raises(KeyboardInterrupt):
+        train(start("bricks", 1, A2C, 48), 12, report, tmp_path, 0.0)
+    found = train(start("bricks", 1, A2C, 48), 12, report, tmp_path, 0.0)
+    assert [row["step"] for row in found] == [12, 24, 36, 48]
+
+
+def test_the_rate_falls_along_a_line_where_it_is_asked_to():
+    assert not Settings().decay  # reference 33 has it for PPO alone
+    trainer = start("bricks", 0, replace(A2C, learning_rate=0.1, decay=True), 48)
     seen = []
     for _ in range(4):
         trainer.update()
@@ -212,17 +293,29 @@ def test_what_cannot_be_is_refused():
         ({"discount": 1.5}, r"discount=1.5 must lie in \(0, 1\]"),
         ({"parts": 5}, "3 games of 4 steps"),
         ({"precision": "int4"}, "precision='int4': known are"),
+        ({"value": math.nan}, "value=nan must not be negative, and finite"),
+        ({"entropy": -1.0}, "entropy=-1.0 must not be negative, and finite"),
+        ({"norm": 0.0}, "norm=0.0 must be above 0"),
+        ({"clip": -1.0}, "clip=-1.0 must be above 0"),
+        ({"learner": "ppo", "games": 1, "steps": 1}, "PPO compares the advantages of two or more steps"),
     ):
         with pytest.raises(BadInput, match=line):
             replace(A2C, **change)
-    with pytest.raises(BadInput, match="every=10 must be a multiple of 12"):
-        train(start("bricks", 0, A2C, 48), 10, dict)
+    for every in (10, 0, -12):
+        with pytest.raises(BadInput, match=f"every={every} must be a multiple of 12 above 0"):
+            train(start("bricks", 0, A2C, 48), every, dict)
+    for change in ({"strides": (2, 0)}, {"channels": (4, -1)}, {"kernels": (0, 3)}, {"hidden": 0}):
+        with pytest.raises(BadInput, match="network: channels, kernels, strides and hidden must be at least 1"):
+            replace(TINY, **change)
     assert actor_critic.LOSSES.keys() == {"a2c", "ppo"}
 
 
 def test_a_film_keeps_moments_of_one_game_and_its_score(monkeypatch):
     monkeypatch.setattr("lib.data.games.make", Scripted)
-    pictures, score = film(lambda seen: 0, "scripted", [0, 1, 2, 50], frames=2)
+    pictures, score = film(lambda seen: 0, "scripted", [0, 1, 2, 3, 50], frames=2)
     assert [int(picture[0, 0]) for picture in pictures] == [50, 51, 102]  # the game is over after three steps
     assert score == 15.0
     assert film(lambda seen: 0, "scripted", [1])[1] == 5.0
+    for times in ([], [3, 1], [-1]):
+        with pytest.raises(BadInput, match="ascending order"):
+            film(lambda seen: 0, "scripted", times)

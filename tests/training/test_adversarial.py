@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional as F
 
 from lib.base import BadInput
 from lib.models.dcgan import small_dcgan
 from lib.training import adversarial
-from lib.training.adversarial import Play, fit, make, scaled, toward
+from lib.training.adversarial import Optimizers, Play, fit, make, scaled, toward
 
 IMAGES = torch.randint(256, (70, 1, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
 SETTINGS = Play(epochs=3, batch=16, learning_rate=1e-3)
@@ -57,6 +59,30 @@ def test_each_loss_moves_its_own_network_only(monkeypatch):
     fit(*networks, IMAGES, replace(SETTINGS, epochs=1), 7)
     assert moved == [(False, True), (True, False)] * 4
     assert all(parameter.requires_grad for parameter in networks[1].parameters())
+
+
+def test_the_discriminator_tells_apart_and_the_generator_asks_to_be_taken_for_real(monkeypatch):
+    networks, judged, losses = pair(), [], []
+    networks[1].register_forward_hook(lambda module, inputs, logits: judged.append(logits.detach()))
+    monkeypatch.setattr(adversarial, "_step", lambda optimizer, loss: losses.append(loss.item()))
+    fit(*networks, IMAGES[:16], Play(epochs=1, batch=16), 7)
+    real, made, again = judged
+    told = F.softplus(-real).mean() + F.softplus(made).mean()
+    assert losses == pytest.approx([float(told), float(F.softplus(-again).mean())], rel=1e-5)
+
+
+def test_adam_forgets_as_dcgan_has_it():
+    optimizers = Optimizers(nn.ModuleDict(dict(zip("gd", pair(), strict=True))), Play(epochs=1, batch=2))
+    assert {one.defaults["betas"] for one in optimizers.of.values()} == {(0.5, 0.999)}
+
+
+def test_a_frozen_layer_of_either_network_stays_frozen():
+    networks = pair()
+    frozen = [network.layers[0].requires_grad_(False).weight for network in networks]
+    before = [weight.clone() for weight in frozen]
+    fit(*networks, IMAGES, replace(SETTINGS, epochs=1), 7)
+    assert not any(weight.requires_grad for weight in frozen)
+    assert all(map(torch.equal, frozen, before))
 
 
 def test_a_batch_that_is_not_full_is_left_out_and_rows_are_epochs():

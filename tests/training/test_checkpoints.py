@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -32,6 +33,23 @@ def test_a_checkpoint_comes_back_as_it_was(kept: Path, capsys: pytest.CaptureFix
 
 def changed(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
     return lambda path: path.write_bytes(change(path.read_bytes()))
+
+
+def test_what_could_not_be_read_again_is_not_kept(kept: Path, capsys: pytest.CaptureFixture):
+    before = kept.read_bytes()
+    with pytest.raises(BadInput, match=r"state\.pt could not be read again: numpy.*scalar.*: keep tensors and plain"):
+        checkpoints.write({"rows": [{"loss": np.float64(0.1)}]}, kept)
+    assert kept.read_bytes() == before
+
+
+def test_a_checkpoint_of_other_things_is_set_aside_in_one_line(
+    kept: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(torch.serialization, "get_unsafe_globals_in_checkpoint", lambda file: [])
+    checkpoints.write({"loss": np.float64(0.1)}, kept)  # as files were kept before
+    assert checkpoints.read(kept) is None
+    line = f"{kept} is damaged (it holds more than tensors and plain values): kept as state.damaged, its run"
+    assert capsys.readouterr().err == f"{line} starts anew\n"
 
 
 DAMAGES = {
@@ -100,3 +118,10 @@ def test_a_session_with_other_settings_is_refused(tmp_path: Path):
     train(tmp_path / "one.pt", 1)
     with pytest.raises(BadInput, match=r"is a session with other settings \(rate\): move it away to start anew"):
         train(tmp_path / "one.pt", 2, rate=0.1)
+
+
+def test_a_setting_that_only_one_of_two_sessions_has_is_named():
+    kept, own = {"rate": 0.1, "shares": [0.5], "seed": 0}, {"rate": 0.1, "taus": [0.2], "seed": None}
+    with pytest.raises(BadInput, match=r"^here is a session with other settings \(taus, seed, shares\): move"):
+        checkpoints.refuse_another(Path("here"), kept, own)
+    checkpoints.refuse_another(Path("here"), kept, dict(kept))

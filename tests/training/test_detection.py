@@ -49,6 +49,22 @@ def test_a_box_is_learned_near_its_centre_at_the_scale_of_its_size():
         assert (CENTRES[mine] < boxes[number, 2:]).all()
 
 
+def test_how_far_from_the_centre_a_place_learns():
+    centres, strides = places((4, 8), 64)
+    mine = assign(centres, strides, torch.tensor([[12.0, 12.0, 32.0, 32.0]])) == 0  # of the fine scale, its centre 22
+    assert sorted(set(centres[mine][:, 0].tolist())) == [18.0, 22.0, 26.0]  # within 1.5 strides of 4 pixels
+
+
+def test_on_a_canvas_without_boxes_no_place_learns_one():
+    centres, strides = places((4, 8), 64)
+    found = assign(centres, strides, torch.zeros(0, 4))
+    assert found.tolist() == [-1] * len(centres)
+    assert found.dtype == torch.int64
+    logits, distances = perfect(torch.zeros(0, 4), torch.zeros(0, dtype=torch.int64))
+    truth = Truth([torch.zeros(0, 4)], [torch.zeros(0, dtype=torch.int64)])
+    assert float(DetectionLoss(Detector(small_backbone()), 64)((logits[None], distances[None]), truth)) < 0.01
+
+
 def test_of_two_boxes_the_smaller_is_learned_and_every_size_has_a_scale():
     boxes = torch.tensor([[8.0, 8.0, 30.0, 30.0], [14.0, 14.0, 24.0, 24.0]])
     chosen = assign(CENTRES, STRIDES, boxes)
@@ -104,6 +120,11 @@ def test_suppression_is_by_class_and_keeps_the_strongest():
     assert found.scores.tolist() == pytest.approx([0.9, 0.7, 0.6])
     assert found.labels.tolist() == [1, 2, 1]
     assert len(suppress(Findings(boxes, torch.tensor([1, 2, 3, 4]), torch.ones(4)), most=2).labels) == 2
+
+
+def test_boxes_of_two_classes_never_meet_left_of_the_canvas_either():
+    boxes = torch.tensor([[0.0, 0.0, 10.0, 10.0], [-11.0, -11.0, -1.0, -1.0]])
+    assert suppress(Findings(boxes, torch.tensor([0, 1]), torch.tensor([0.9, 0.8]))).labels.tolist() == [0, 1]
 
 
 def test_suppression_keeps_no_two_of_a_class_that_overlap():

@@ -18,7 +18,7 @@ from lib.pruners import gates
 from lib.training import gated
 from lib.training.examples import Examples
 from lib.training.gated import GatedTraining, train
-from lib.training.supervised import accuracy
+from lib.training.supervised import accuracy, hold_out
 from tests.training.small_gates import EXPAND, SPARSIFY, network, points
 from tests.training.stopping import stop_at
 
@@ -268,6 +268,16 @@ def test_units_wake_where_the_validation_loss_rests_and_not_where_it_rises(monke
 CLOSING = replace(SPARSIFY, epochs=(1, 60, 2), learning_rate=0.005, batch=40, lambdas=(40.0, 0.0))
 
 
+def test_the_validation_loss_is_equation_8_on_what_is_held_out():
+    model, settings = network(start=(3, 3), k=0.5), replace(EXPAND, epochs=(0, 1, 0))
+    (row,) = train(model, points(), settings, seed=0)
+    held = hold_out(points(), settings.validation, seed=0)[1]
+    with torch.no_grad():
+        expected = F.cross_entropy(model(held.scaled(held.test_inputs)), held.test_labels)
+        expected += gates.penalty(model, [value / len(points().train_labels) for value in settings.lambdas])
+    assert row["validation_loss"] == pytest.approx(float(expected), rel=1e-5)
+
+
 def closing():
     """A network three of whose gates close within 60 steps of 0.005 and a price of 40, and the others do not."""
     model = network()
@@ -335,3 +345,9 @@ def test_a_rule_for_waking_that_is_not_known_or_not_asked_for_is_refused():
     for odd in ({"wake_when": "rises"}, {"wake_when": "falls", "expand": False}):
         with pytest.raises(BadInput, match="known are plateaus, falls, and the first without expand"):
             replace(EXPAND, **odd)
+
+
+@pytest.mark.parametrize("level", [-3.0, 0.0, math.nan, math.inf])
+def test_a_level_at_which_no_woken_unit_is_open_is_refused(level):
+    with pytest.raises(BadInput, match=f"level={level} must be above 0, and finite"):
+        replace(EXPAND, level=level)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from lib.base import BadInput
 from lib.models.transformer import Decoder, LanguageModel
@@ -109,6 +110,32 @@ def test_the_rate_rises_then_falls_to_zero():
     assert rates[-1] < 0.001
 
 
+def test_training_is_adamw_on_shortened_gradients():
+    schedule = Schedule(steps=3, every=3, batch=4, learning_rate=0.1, weight_decay=0.5, clip=0.01)
+    one, other, drawn = nn.Linear(3, 2), nn.Linear(3, 2), []
+    other.load_state_dict(one.state_dict())
+
+    def draw(generator):
+        drawn.append((torch.randn(4, 3, generator=generator), torch.randint(2, (4,), generator=generator)))
+        return drawn[-1]
+
+    fit(one, draw, schedule, 0)
+    decays = [{"params": [other.weight], "weight_decay": 0.5}, {"params": [other.bias], "weight_decay": 0.0}]
+    theirs = torch.optim.AdamW(decays, 0.1)
+    for step, (inputs, targets) in enumerate(drawn):
+        for group in theirs.param_groups:
+            group["lr"] = learning_rate(schedule, step)
+        theirs.zero_grad()
+        F.cross_entropy(other(inputs), targets).backward()
+        length = torch.cat([weight.grad.flatten() for weight in other.parameters()]).norm()
+        assert length > schedule.clip
+        for weight in other.parameters():
+            weight.grad *= schedule.clip / length
+        theirs.step()
+    torch.testing.assert_close(one.weight, other.weight)
+    torch.testing.assert_close(one.bias, other.bias)
+
+
 def test_only_matrices_decay():
     decays, others = groups(model(), 0.1)
     assert (decays["weight_decay"], others["weight_decay"]) == (0.1, 0.0)
@@ -125,7 +152,17 @@ def test_share_right_counts_passages():
 
 
 @pytest.mark.parametrize(
-    "change", [{"steps": 0}, {"every": 7}, {"batch": 0}, {"learning_rate": 0.0}, {"warmup": 1.0}, {"clip": 0.0}]
+    "change",
+    [
+        {"steps": 0},
+        {"every": 7},
+        {"batch": 0},
+        {"learning_rate": 0.0},
+        {"warmup": 1.0},
+        {"clip": 0.0},
+        {"weight_decay": -1.0},
+        {"weight_decay": math.nan},
+    ],
 )
 def test_a_schedule_that_cannot_be_is_refused(change):
     with pytest.raises(BadInput, match=next(iter(change))):
@@ -135,3 +172,9 @@ def test_a_schedule_that_cannot_be_is_refused(change):
 def test_a_text_shorter_than_the_window_is_refused():
     with pytest.raises(BadInput, match="16 tokens is too short for a window of 16"):
         windows(torch.arange(16), 16, 1)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_text_in_which_nothing_comes_next_is_refused(count):
+    with pytest.raises(BadInput, match=f"a text of {count} tokens is too short to be foretold: expected two or more"):
+        bits(Always(torch.zeros(3)), torch.zeros(count, dtype=torch.int64), 4)

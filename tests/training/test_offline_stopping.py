@@ -41,6 +41,11 @@ def test_a_stopped_training_goes_on_with_the_same_numbers(kind, stop, tmp_path):
     assert same(finished, whole)
 
 
+def test_rows_do_not_depend_on_how_often_a_training_may_be_stopped():
+    often, seldom = (train(agent("bc"), DATA, RUNS, 6, 3, stop_every=stop_every) for stop_every in (1, 3))
+    assert often == seldom
+
+
 def test_a_state_is_trained_further_and_only_by_its_own_settings(tmp_path):
     state = tmp_path / "state.pt"
     train(agent(), DATA, RUNS, 4, 2, state=state)

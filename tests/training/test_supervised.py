@@ -199,6 +199,8 @@ def test_accuracy_is_the_share_of_right_largest_logits_in_percent_whatever_the_b
     with torch.no_grad():
         model[0].weight.copy_(torch.tensor([[-1.0], [1.0]]))  # says 0 for negative inputs, 1 for positive ones
     assert [accuracy(model.train(), examples, batch=batch) for batch in (1, 3, 1000)] == [75.0] * 3
+    with pytest.raises(BadInput, match="there are no test examples to measure accuracy on"):
+        accuracy(model, replace(examples, test_inputs=examples.test_inputs[:0], test_labels=examples.test_labels[:0]))
 
 
 def test_masks_stay_zero_through_training(images):
@@ -363,6 +365,8 @@ def test_points_of_two_features_are_learned_too():
         ({"learning_rate": math.nan}, "learning_rate=nan"),
         ({"warmup": -3.0}, "learning_rate=0.05, warmup=-3.0"),
         ({"momentum": 5.0}, "learning_rate=0.05, warmup=1.0, momentum=5.0"),
+        ({"weight_decay": -1.0}, "weight_decay=-1.0 must not be negative, and finite"),
+        ({"weight_decay": math.nan}, "weight_decay=nan must not be negative, and finite"),
         ({"augment": "flip"}, "augment='flip': known are none, crop_flip"),
         ({"precision": "float16"}, "precision='float16': known are float32, bfloat16"),
     ],

@@ -301,12 +301,21 @@ def test_a_stopped_session_goes_on_bit_for_bit(env, tmp_path):
 def test_another_session_is_refused(tmp_path):
     td3.train(trainer("Hopper-v4"), 5, folder=tmp_path)
     for other in (trainer("Hopper-v4", (1,)), trainer("Hopper-v4", settings=replace(SMALL, tau=0.1))):
-        with pytest.raises(BadInput, match=r"is a session with other (seeds|settings): move it away"):
+        with pytest.raises(BadInput, match=r"is a session with other settings \((seeds|settings)\): move it away"):
             td3.train(other, 9, folder=tmp_path)
     with pytest.raises(BadInput, match="a stack needs at least one seed"):
         td3.start("Aim-v0", [], td3.Settings())
     with pytest.raises(BadInput, match="Aim-v0: only MuJoCo environments can be kept"):
         td3.train(trainer("Aim-v0"), 5, folder=tmp_path / "other")
+
+
+def test_fewer_steps_than_the_folder_has_are_refused(tmp_path):
+    td3.train(trainer("Hopper-v4"), 5, folder=tmp_path)
+    with pytest.raises(BadInput, match="has been trained for 5 steps already, more than the 4 asked for"):
+        td3.train(trainer("Hopper-v4"), 4, folder=tmp_path)
+    again = trainer("Hopper-v4")
+    td3.train(again, 5, folder=tmp_path)
+    assert again.steps == 5
 
 
 def flipped(path):

@@ -122,12 +122,41 @@ def test_pairs_are_cut_and_filled_and_targets_come_one_token_later(pairs, subwor
     assert (short.source == END).sum(1).tolist() == [1, 1, 1]
     with pytest.raises(BadInput, match="no pairs"):
         Pairs.of(((), ()), subwords, 3)
+    for longest in (-1, 0, 1):
+        with pytest.raises(BadInput, match=f"longest={longest} must be at least 2: a token and END"):
+            Pairs.of(SIDES, subwords, longest)
 
 
 def test_filling_costs_nothing():
     logits, targets = torch.randn(2, 3, 5), torch.tensor([[1, 2, PAD], [3, PAD, PAD]])
     alone = smoothed(torch.stack([logits[0, 0], logits[0, 1], logits[1, 0]])[None], torch.tensor([[1, 2, 3]]))
     assert torch.allclose(smoothed(logits, targets), alone)
+
+
+def test_labels_are_smoothed_by_a_tenth():
+    logits = torch.tensor([[[1.0, 2.0, -1.0, 0.5]]])
+    surprises = -logits.log_softmax(-1)[0, 0]
+    expected = 0.9 * surprises[UNKNOWN] + 0.1 * surprises.mean()
+    assert float(smoothed(logits, torch.tensor([[UNKNOWN]]))) == pytest.approx(float(expected))
+
+
+def test_a_long_translation_may_overtake_one_that_has_ended():
+    class Late(nn.Module):
+        """Ends at once with 0.6; else surely after six more tokens, 0.4 in all: ln 0.4 / 2 > ln 0.6."""
+
+        def start(self, source):
+            return (torch.zeros(len(source), dtype=torch.int64),)
+
+        def step(self, state, tokens):
+            chances = torch.full((len(tokens), 7), 1e-9)
+            for row, place in enumerate(state[0].tolist()):
+                chances[row, END] = {0: 0.6, 6: 1.0}.get(place, 1e-9)
+                chances[row, 5] = {0: 0.4, 6: 1e-9}.get(place, 1.0)
+            return chances.log(), (state[0] + 1,)
+
+    found, scores = beam_search(Late(), torch.tensor([[4, END]]), longest=7, beam=2, penalty=1.0)
+    assert found == [[5] * 6]
+    assert float(scores[0]) == pytest.approx(math.log(0.4) / 2, abs=1e-4)
 
 
 def test_it_learns_three_sentences_by_heart_and_bleu_of_itself_is_100(pairs, subwords):

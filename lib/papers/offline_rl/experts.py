@@ -131,7 +131,7 @@ class Session:
 
 
 def policy_of(actor: MLP, run: int = 0) -> policies.Policy:
-    """Turn one run's actor into a policy, rounded to float16. actor as a policy, rounded to float16."""
+    """Turn one run's actor into a policy, its numbers rounded to float16."""
     arrays = [
         [getattr(layer, name)[run].detach().cpu().half().float().numpy() for layer in actor.layers]
         for name in ("weight", "bias")
