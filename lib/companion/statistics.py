@@ -13,6 +13,7 @@ from lib.base import BadInput
 from lib.companion.results import VERDICTS
 
 REPRODUCED, PARTLY, UNDECIDED, DIFFERS, MOOT, NOT_RUN = VERDICTS
+SAME = 1e-9  # numbers that differ by less are one number: a file has six digits, and differences are rounded
 
 
 @dataclass(frozen=True)
@@ -33,33 +34,45 @@ class Interval:
 
 
 def interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
-    """Compute the mean over seeds and its confidence interval.
+    """Compute the mean over seeds and its confidence interval, by Student's t.
 
-    Below 10 seeds Student's t, from 10 on the percentile bootstrap (10,000 draws, fixed seed): over 2, 3 and 5 seeds
-    a bootstrap interval called 95 % covers 51, 75 and 83 %, Student's t covers 95 %. One seed has no interval: its
-    ends are infinite.
+    One seed has no interval: its ends are infinite. Where all seeds give the same number, but for the rounding of
+    differences, low = high. (Drawing seeds with replacement, the percentile bootstrap, would give too narrow an
+    interval: one that is called 95 % covers the mean in 51, 75, 83 and 92 % of all samples of 2, 3, 5 and 10 normal
+    values.)
+
+    Raises:
+        BadInput: no list of finite numbers, or numbers too large to average; a confidence outside (0, 1).
     """
-    sample = np.asarray(values, dtype=float)
+    if not 0 < confidence < 1:
+        raise BadInput(f"confidence={confidence} must lie between 0 and 1")
+    try:
+        sample = np.asarray(values, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"an interval needs numbers, one a seed: {error}") from error
     if sample.ndim != 1 or len(sample) == 0:
         raise BadInput(f"an interval needs a list of values, one a seed; these have shape {sample.shape}")
     if not np.isfinite(sample).all():
         raise BadInput(f"an interval needs finite values, one a seed; these are {sample.tolist()}")
-    mean, count = float(sample.mean()), len(sample)
+    count = len(sample)
     if count == 1:
-        return Interval(mean, -math.inf, math.inf, 1)
-    if np.ptp(sample) == 0:  # without the rounding of a mean: 0.1 three times is 0.1
-        return Interval(float(sample[0]), float(sample[0]), float(sample[0]), count)
-    if count < 10:
+        return Interval(float(sample[0]), -math.inf, math.inf, 1)
+    with np.errstate(over="ignore"):  # said below
+        if np.ptp(sample) <= SAME * max(1.0, float(np.abs(sample).max())):
+            return Interval(float(sample[0]), float(sample[0]), float(sample[0]), count)
+        mean = float(sample.mean())
         half = float(stats.t.ppf(0.5 + confidence / 2, count - 1) * sample.std(ddof=1) / math.sqrt(count))
-        return Interval(mean, mean - half, mean + half, count)
-    ends = stats.bootstrap(
-        (sample,), np.mean, confidence_level=confidence, n_resamples=10_000, method="percentile", rng=0
-    ).confidence_interval
-    return Interval(mean, float(ends.low), float(ends.high), count)
+    if not math.isfinite(mean + half):
+        raise BadInput("an interval needs values that can be averaged; these are too large")
+    return Interval(mean, mean - half, mean + half, count)
 
 
 def check_criterion(criterion: Mapping[str, object]) -> None:
-    """Refuse a criterion that is not one of: at_least, at_most, above, below (a number), between (two numbers)."""
+    """Refuse a criterion that is not one of: at_least, at_most, above, below (a number), between (two numbers).
+
+    Raises:
+        BadInput: it is another, or its numbers are not finite or in the wrong order.
+    """
     if len(criterion) != 1 or next(iter(criterion)) not in ("at_least", "at_most", "above", "below", "between"):
         raise BadInput(f"criterion {dict(criterion)}: expected one of at_least, at_most, above, below, between")
     kind, bound = next(iter(criterion.items()))
@@ -86,8 +99,13 @@ def verdict(measured: Interval, criterion: Mapping[str, object]) -> str:
 
     at_least and at_most are non-inferiority: the interval's worse end is within the margin. above and below are
     strict: the interval excludes the bound. An exact value, low = high, is simply inside or outside.
+
+    Raises:
+        BadInput: an interval that is no number, or a criterion that is none.
     """
     check_criterion(criterion)
+    if math.isnan(measured.low) or math.isnan(measured.high):
+        raise BadInput(f"an interval from {measured.low} to {measured.high} decides nothing: expected numbers")
     kind, bound = next(iter(criterion.items()))
     low, high = measured.low, measured.high
     holds, fails = {
@@ -136,8 +154,14 @@ def seeds_to_decide(measured: Interval, criterion: Mapping[str, object], confide
 def together(verdicts: Sequence[str]) -> str:
     """Make one verdict for a claim's cells: theirs when they agree, partly when only some are reproduced.
 
-    Where none is reproduced and only some differ, the claim differs: it is made of all cells.
+    Where none is reproduced and only some differ, the claim differs: it is made of all cells. Where none is decided it
+    is undecided.
+
+    Raises:
+        BadInput: no verdicts.
     """
+    if not verdicts:
+        raise BadInput("a claim's verdict needs that of one cell or more")
     if len(set(verdicts)) == 1:
         return verdicts[0]
-    return PARTLY if REPRODUCED in verdicts else DIFFERS
+    return PARTLY if REPRODUCED in verdicts else DIFFERS if DIFFERS in verdicts else UNDECIDED

@@ -210,18 +210,24 @@ def _upon(judged: Judged, grounds: Mapping[str, Judged]) -> Judged:
     """A claim whose grounds are judged: moot in each cell in which one of them does not hold.
 
     A ground that has a cell of the same name speaks for that cell, any other with its verdict as a whole. One that is
-    open itself, undecided or not run, makes nothing moot: a verdict that was reached stands, and says that it is open.
+    open itself makes nothing moot: a verdict that was reached stands, and says that it is open.
     """
     cells = []
     for cell in judged.cells:
-        for text, ground in grounds.items():
-            same = [one.verdict for one in ground.cells if one.name == cell.name] or [ground.verdict]
-            if same[0] in (DIFFERS, MOOT):
-                cell = replace(cell, verdict=MOOT, reason=f"{text}, which does not hold here")
-            elif same[0] in (UNDECIDED, NOT_RUN) and cell.verdict in (REPRODUCED, DIFFERS):
-                cell = replace(cell, reason=f"{text}, which is {same[0]} here")
+        found = {text: _verdict_on(ground, cell.name) for text, ground in grounds.items()}
+        failed = [f"{text}, which does not hold here" for text, one in found.items() if one in (DIFFERS, MOOT)]
+        still_open = [f"{text}, which is {one} here" for text, one in found.items() if one != REPRODUCED]
+        if failed:
+            cell = replace(cell, verdict=MOOT, reason=" and ".join(failed))
+        elif still_open and cell.verdict in (REPRODUCED, DIFFERS):
+            cell = replace(cell, reason=" and ".join(still_open))
         cells.append(cell)
     return replace(judged, cells=tuple(cells))
+
+
+def _verdict_on(ground: Judged, cell: str) -> str:
+    """What a ground says of a cell: the verdict of its own of that name, or else its verdict as a whole."""
+    return next((one.verdict for one in ground.cells if one.name == cell), ground.verdict)
 
 
 def _asked(measure: Mapping[str, object]) -> str:

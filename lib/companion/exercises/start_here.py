@@ -11,7 +11,7 @@ from scipy import stats
 
 from lib import pruners
 from lib.companion.exercises.checkers import Checker, checking, function, number
-from lib.companion.statistics import REPRODUCED, Interval, interval, verdict
+from lib.companion.statistics import REPRODUCED, Interval, interval, together, verdict
 from lib.kernels import storage
 
 
@@ -29,12 +29,6 @@ def _ramp(step: int, final: float, start: int, every: int, times: int) -> float:
 
 def _without_stairs(step: int, final: float, start: int, every: int, times: int) -> float:
     return final * (1 - (1 - min(max((step - start) / (times * every), 0), 1)) ** 3)
-
-
-def _of_cells(verdicts: list[str]) -> str:
-    if len(set(verdicts)) == 1:
-        return verdicts[0]
-    return "partly" if "reproduced" in verdicts else "differs" if "differs" in verdicts else "undecided"
 
 
 def _first(decides: Callable[[int], bool]) -> int:
@@ -168,7 +162,7 @@ EXERCISES: dict[str, Checker] = {
         learned="Half of the misses lie on the harmless side: were all twenty false, half a one would seem reproduced.",
     ),
     "61.3": function(
-        _of_cells,
+        together,
         [
             (["reproduced", "reproduced"],),
             (["reproduced", "differs"],),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -17,7 +18,7 @@ from lib.papers.offline_rl.file_sizes import bcq_networks, megabytes
 
 INDEX = ["data", "env", "seed"]  # what a pruned agent shares with its rivals
 KEYS = ["data", "env", "algorithm", "pruner", "sparsity", "batches", "seed"]  # what tells runs apart
-DRAWS = 10_000  # bootstrap samples
+DRAWS = 10_000  # of an interval's samples
 
 
 def interquartile_mean(scores: Mapping[str, Sequence[float]], confidence: float = 0.95) -> Interval:
@@ -165,8 +166,8 @@ def share_kept(
     """Compute the share of all experiments in which pruned agents keep so much of their return on average.
 
     An experiment is an algorithm with a pruner on an environment; what its seeds keep (`kept_return`) is averaged. The
-    95 % interval draws seeds again, with replacement, in each experiment by itself; one of a single seed, which says
-    nothing of its spread, may turn out either way.
+    95 % interval draws each experiment's mean from Student's t of its own seeds, whose spread so few tell badly; one of
+    a single seed, which says nothing of its spread, may turn out either way.
 
     Returns:
         {"data/n experiments": share}.
@@ -177,8 +178,7 @@ def share_kept(
         by_data.setdefault(where.split("/")[0], []).append(np.array(list(ratios.values())))
     draw, shares = np.random.default_rng(0), {}
     for data, experiments in by_data.items():
-        again = [ratios[draw.integers(len(ratios), size=(DRAWS, len(ratios)))].mean(1) for ratios in experiments]
-        keeps = np.array(again) >= at_least
+        keeps = np.array([_means(ratios, draw) >= at_least for ratios in experiments])
         single = np.array([len(ratios) == 1 for ratios in experiments])[:, None]
         low = np.percentile(np.mean(keeps & ~single, axis=0), 2.5)
         high = np.percentile(np.mean(keeps | single, axis=0), 97.5)
@@ -186,6 +186,14 @@ def share_kept(
         seeds = min(len(ratios) for ratios in experiments)
         shares[f"{data}/{len(experiments)} experiments"] = Interval(float(value), float(low), float(high), seeds)
     return shares
+
+
+def _means(sample: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+    """Draw where the mean may lie of which a sample was seen; of a single value only that."""
+    if len(sample) == 1:
+        return np.full(DRAWS, sample[0])
+    error = sample.std(ddof=1) / math.sqrt(len(sample))
+    return sample.mean() + error * draw.standard_t(len(sample) - 1, DRAWS)
 
 
 def unseen(runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float, scaled: bool) -> Values:

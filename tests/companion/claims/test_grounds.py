@@ -1,0 +1,75 @@
+"""What a claim presupposes, and what its own verdict is then worth."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from lib.companion.claims.judge import judge
+from tests.companion.claims.test_judge import CELLS, claim, judged, paper, runs
+
+
+def test_a_claim_whose_ground_differs_is_moot_and_says_which(tmp_path: Path):
+    results = runs(tmp_path, {("digits", "a"): ([50.0, 50.0], [50.99, 51.01])})
+    upon = replace(claim(), id="upon", presupposes=("other", "ground"), note="a stand-in")
+    other, further = replace(claim(), id="other"), replace(claim(), id="further", presupposes=("upon",))
+    for bound, verdict, reason in (
+        (0, "reproduced", ""),
+        (5, "moot", 'presupposes "it works", which does not hold here'),
+    ):
+        ground = replace(claim(holds_if={"above": bound}), id="ground")
+        row = judged(results, upon, further, other, ground)  # whatever the order
+        assert (row["id"], row["verdict"], row["measured"], row["note"]) == ("upon", verdict, 1.0, "a stand-in")
+        assert row["needs"] == reason
+        table, _ = judge([paper(upon, further, ground, other)], "quick", results)
+        assert table.verdict[1] == verdict  # what presupposes a moot claim is moot, too
+
+
+def test_a_verdict_whose_ground_is_open_stands_and_says_so(tmp_path: Path):
+    results = runs(tmp_path, {("digits", "a"): ([50.0, 50.0], [50.99, 51.01])})
+    upon = replace(claim(), id="upon", presupposes=("ground",))
+    open_grounds = {
+        "undecided": claim(holds_if={"above": 1}),
+        "not run": replace(claim(), measure=claim().measure | {"run": "another"}),
+    }
+    for state, ground in open_grounds.items():
+        row = judged(results, upon, replace(ground, id="ground"))
+        assert (row["verdict"], row["needs"]) == ("reproduced", f'presupposes "it works", which is {state} here')
+    both = replace(open_grounds["undecided"], id="upon", presupposes=("ground",))
+    row = judged(results, both, replace(open_grounds["undecided"], id="ground"))
+    assert (row["verdict"], "presupposes" in row["needs"]) == ("undecided", False)  # its own reason stays
+
+
+def test_a_ground_speaks_for_the_cell_of_its_name(tmp_path: Path):
+    upon = replace(claim(holds_if={"above": -99}), id="upon", presupposes=("ground",))
+    table, cells = judge([paper(upon, replace(claim(), id="ground"))], "quick", runs(tmp_path, CELLS))
+    found = cells[cells.id == "upon"].set_index("cell").verdict
+    assert found.to_dict() == {"digits/bad": "moot", "digits/good": "reproduced", "moons/best": "reproduced"}
+    assert (table.verdict[0], table.measured[0]) == ("reproduced", 3.0)  # a moot cell is not the one that is shown
+    single = replace(upon, measure=upon.measure | {"only": {"network": "bad"}})
+    table, _ = judge([paper(single, replace(claim(), id="ground"))], "quick", tmp_path)
+    assert table.verdict[0] == "moot"
+
+
+def test_each_ground_that_does_not_hold_or_is_open_is_named(tmp_path: Path):
+    results = runs(
+        tmp_path, {("digits", "a"): ([50.0, 50.0], [50.99, 51.01]), ("digits", "b"): ([50.0, 50.0], [53, 53.1])}
+    )
+    only = {"only": {"network": "a"}}
+    about = claim().measure
+    one = replace(claim(holds_if={"above": 1}), id="one", says="it is large", measure=about | only)
+    some = replace(claim(holds_if={"above": 2}), id="some", says="both are", measure=about | {"only": {"network": "b"}})
+    upon = replace(claim(), id="upon", presupposes=("one", "some"), measure=about | only)
+    row = judged(results, upon, one, some)
+    assert (row["verdict"], row["needs"]) == ("reproduced", 'presupposes "it is large", which is undecided here')
+    lost = [replace(ground, holds_if={"above": 9}) for ground in (one, some)]
+    row = judged(results, upon, *lost)
+    both = 'presupposes "it is large", which does not hold here and presupposes "both are", which does not hold here'
+    assert (row["verdict"], row["needs"]) == ("moot", both)
+
+
+def test_a_ground_that_holds_in_part_is_open_for_a_cell_that_it_has_not(tmp_path: Path):
+    results = runs(tmp_path, CELLS)
+    upon = replace(claim(holds_if={"above": -99}), id="upon", presupposes=("ground",))
+    upon = replace(upon, measure=upon.measure | {"only": {"network": "best"}})
+    ground = replace(claim(), id="ground", measure=claim().measure | {"only": {"data": "digits"}})
+    row = judged(results, upon, ground)
+    assert (row["verdict"], row["needs"]) == ("reproduced", 'presupposes "it works", which is partly here')
