@@ -13,7 +13,7 @@ import argparse
 import importlib
 import importlib.util
 import math
-import sys
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from numbers import Integral, Real
@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lib import pruners
+from lib import base, pruners
 from lib.base import BadInput, atomic, to_write
 from lib.kernels import two_four
 from lib.kernels.products import csr, csr_linear, int8_linear, padded, quantised
@@ -76,7 +76,7 @@ def advise(
 
     Raises:
         BadInput: no batch or one below 1, a convolution without a shape, inputs that the model cannot take, weights
-            without finite values, or as `two_four.backend`.
+            without finite values, more rows than fit into memory, or as `two_four.backend`.
     """
     if inputs is not None and shape is not None:
         raise BadInput("give inputs, or the shape of one example, not both")
@@ -112,7 +112,7 @@ def advise(
             why = idle[layer.name] if n == 0 else f"{groups} groups: small products, no sparse one for them"
             rows.append(row | {"use": "dense", "why": why})
         else:
-            times = measure(matrix, n, seconds)
+            times = _times(layer.name, matrix, n, seconds)
             found = verdict(times, two_four.backend(dtype, device, n, m * k), rule_of_thumb(layer, n))
             rows.append(row | {f"{key}_ms": median(each) for key, each in times.items()} | found)
     rest = pruners.refused(model) if select is None else {}
@@ -132,6 +132,16 @@ def measure(matrix: Tensor, n: int, seconds: float) -> dict[str, list[float]]:
         "csr": partial(csr_linear, x, csr(matrix)),
     }
     return rounds(rivals, seconds)
+
+
+def _times(layer: str, matrix: Tensor, n: int, seconds: float) -> dict[str, list[float]]:
+    """What `measure` says; a batch that is too large for the machine is refused by the layer at which it is."""
+    try:
+        return measure(matrix, n, seconds)
+    except (RuntimeError, TypeError) as error:  # torch has no class of its own for what a CPU lacks
+        if not re.search("alloc|overflow|out of memory", str(error), re.IGNORECASE):
+            raise
+        raise BadInput(f"{layer}: {n:,} rows do not fit into memory; a smaller --batch") from error
 
 
 def verdict(times: Mapping[str, Sequence[float]], backend: str, thumb: str = "") -> dict[str, str]:
@@ -235,7 +245,7 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=0.5, help="of measuring, for each layer (default: 0.5)")
     parser.add_argument("--csv", type=Path, help="write the whole table, times included, to this file too")
     asked = parser.parse_args(words)
-    try:
+    with base.program("lib.advise"):
         shape = None if asked.shape is None else _shape(asked.shape)
         model = built(asked.model)
         csv = None if asked.csv is None else to_write(asked.csv)
@@ -243,9 +253,6 @@ def main(words: list[str] | None = None) -> None:
         if csv is not None:
             with atomic(csv) as file:
                 file.write(table.to_csv(index=False).encode())
-    except BadInput as error:
-        print(f"lib.advise: {error}", file=sys.stderr)
-        sys.exit(2)
     widths = {name: max(len(name), *map(len, table[name])) for name in ("layer", "use")}
     for layer, use, why in [("layer", "use", "why"), *zip(table.layer, table.use, table.why, strict=True)]:
         print(f"{layer:{widths['layer']}}  {use:{widths['use']}}  {why}")
@@ -275,7 +282,7 @@ def built(name: str) -> nn.Module:
         model = found if isinstance(found, nn.Module) else found()
     except BadInput:
         raise
-    except Exception as error:  # whatever a stranger's code raises
+    except (Exception, SystemExit) as error:  # whatever a stranger's code raises
         raise BadInput(f"{name} cannot be built: {_line(error)}") from error
     if not isinstance(model, nn.Module):
         raise BadInput(f"{name} gives a {type(model).__name__}, expected a torch.nn.Module")
@@ -293,7 +300,7 @@ def _shape(text: str) -> tuple[int, ...]:
     return shape
 
 
-def _line(error: Exception) -> str:
+def _line(error: BaseException) -> str:
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
 

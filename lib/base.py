@@ -9,6 +9,7 @@ import itertools
 import math
 import os
 import secrets
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -38,6 +39,27 @@ class BadInput(ValueError):
     The message is one line that names what was wrong and what would be right. Programs print it and exit with
     status 2; it is never caught to be ignored.
     """
+
+
+@contextmanager
+def program(name: str, stopped: str = "stopped; files are whole, the same command starts again") -> Iterator[None]:
+    """Do the work of a command line: bad input and Ctrl-C end it with one line on stderr, never with a traceback.
+
+    Args:
+        name: how the line begins, such as "lib.sweep".
+        stopped: what is said after Ctrl-C.
+
+    Raises:
+        SystemExit: status 2 for bad input, 130 for Ctrl-C.
+    """
+    try:
+        yield
+    except BadInput as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print(f"{name}: {stopped}", file=sys.stderr)
+        sys.exit(130)
 
 
 @dataclass(frozen=True)
@@ -143,6 +165,10 @@ def build(cls: type[T], content: Any, where: str) -> T:
 
     Args:
         where: how an error names the place, such as "quick.two_four_workflow".
+
+    Raises:
+        BadInput: no mapping, a setting unknown, missing, of another kind or out of its range, a list that is empty, or
+            what the dataclass itself refuses.
     """
     if not isinstance(content, Mapping):
         raise BadInput(f"{where}: expected settings by name, found {content!r}")

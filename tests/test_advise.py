@@ -220,6 +220,8 @@ ready = Small(2)
 number = 3
 def broken():
     raise RuntimeError("no weights here\\nsecond line")
+def leaves():
+    raise SystemExit(3)
 """
 
 
@@ -244,6 +246,7 @@ def test_a_model_of_ones_own_is_measured_from_the_shell(tmp_path, monkeypatch, c
         (["nowhere_at_all:Small"], "nowhere_at_all:Small cannot be built: ModuleNotFoundError: No module named"),
         (["net.py:Large"], "net.py has no 'Large'"),
         (["net.py:broken"], "net.py:broken cannot be built: RuntimeError: no weights here"),
+        (["net.py:leaves"], "net.py:leaves cannot be built: SystemExit: 3"),
         (["net.py:number"], "net.py:number cannot be built: TypeError: 'int' object is not callable"),
         (["net.py:Small", "--shape", "3x8x8"], "--shape 3x8x8: expected whole numbers above 0 with commas"),
         (["net.py:Small", "--shape", "1,8,8"], "Small cannot take an input of shape 1,8,8: RuntimeError: "),
@@ -266,3 +269,9 @@ def test_the_bound_is_that_of_the_binomial_distribution():
     for count in (1, 5, 6, 10, 37, 400, 3000):
         dense = [float(one) for one in range(1, count + 1)]
         assert surely(dense, [1.0] * count) == max(int(binom.ppf(0.025, count, 0.5)), 1)
+
+
+@pytest.mark.parametrize("batch", [10**16, 10**19])
+def test_a_batch_that_no_memory_holds_is_refused_by_its_layer(batch: int):
+    with pytest.raises(BadInput, match=rf"^weight: {batch:,} rows do not fit into memory; a smaller --batch$"):
+        advise(nn.Linear(4, 2), batch, seconds=0)

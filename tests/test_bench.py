@@ -29,7 +29,7 @@ def test_a_benchmark_may_ask_for_a_number_of_threads(monkeypatch: pytest.MonkeyP
     assert torch.get_num_threads() == 1
 
 
-def test_rows_of_other_devices_stay_and_the_same_devices_are_replaced(tmp_path: Path):
+def test_rows_of_other_devices_stay_and_the_same_devices_are_replaced(tmp_path: Path, capsys: pytest.CaptureFixture):
     path = tmp_path / "toy.csv"
     new = pd.DataFrame({"device": ["H200", "H200"], "ms": [1, 2]})
     assert bench.beside_others(new, path) is new
@@ -37,6 +37,11 @@ def test_rows_of_other_devices_stay_and_the_same_devices_are_replaced(tmp_path: 
     assert bench.beside_others(new, path).to_numpy().tolist() == [["EPYC", 8], ["H200", 1], ["H200", 2]]
     pd.DataFrame({"device": ["EPYC"], "seconds": [8]}).to_csv(path, index=False)  # of another version of the benchmark
     assert bench.beside_others(new, path).equals(new)
+    assert "toy.csv has rows of other devices in other columns; kept as toy.damaged" in capsys.readouterr().err
+    assert pd.read_csv(tmp_path / "toy.damaged").seconds.tolist() == [8]
+    pd.DataFrame({"device": ["H200"], "seconds": [8]}).to_csv(path, index=False)  # nothing that is not measured anew
+    assert bench.beside_others(new, path).equals(new)
+    assert path.exists()
 
 
 def test_an_unknown_benchmark_is_one_line(capsys: pytest.CaptureFixture):

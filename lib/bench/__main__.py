@@ -42,7 +42,7 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--device", default="auto", help="cpu, cuda, or auto: cuda if there is one")
     parser.add_argument("--results", type=Path, default=base.RESULTS, help="where results go (default: results/)")
     asked = parser.parse_args(words)
-    try:
+    with base.program("lib.bench"):
         for name in asked.name or known:
             if name not in known:
                 raise BadInput(f"no benchmark {name!r}; there are: {', '.join(known)}")
@@ -53,9 +53,6 @@ def main(words: list[str] | None = None) -> None:
             table = measure(name, choose_device(asked.device, "bench"))
             write_csv(beside_others(table, path), path)
             print(f"{path.name}: {len(table)} rows on {table.device.iloc[0]}")
-    except BadInput as error:
-        print(f"lib.bench: {error}", file=sys.stderr)
-        sys.exit(2)
 
 
 def measure(name: str, device: str) -> pd.DataFrame:
@@ -75,11 +72,22 @@ def measure(name: str, device: str) -> pd.DataFrame:
 
 
 def beside_others(table: pd.DataFrame, path: Path) -> pd.DataFrame:
-    """Put new rows after those of other devices in the file; the same device's, or rows with other columns, go."""
+    """Put new rows after those of other devices in the file; the same device's go.
+
+    Where other devices' rows have other columns the whole file is set aside, and that is said: measuring them again may
+    take a machine that is not here.
+
+    Raises:
+        BadInput: the file is no table with a device in each row.
+    """
     if not path.exists():
         return table
     old = read_csv(path, ("device",))
-    others = old[~old.device.isin(table.device)] if list(old.columns) == list(table.columns) else old[:0]
+    others = old[~old.device.isin(table.device)]
+    if len(others) and list(old.columns) != list(table.columns):
+        kept = base.aside(path).name
+        print(f"lib.bench: {path.name} has rows of other devices in other columns; kept as {kept}", file=sys.stderr)
+        return table
     return pd.concat([others, table], ignore_index=True) if len(others) else table
 
 

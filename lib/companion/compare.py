@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import io
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +27,8 @@ class Difference:
     Attributes:
         numbers: the largest absolute difference of two numbers in the same place.
         where: the column it is in; "" when there is none.
-        shape: what makes the tables incomparable (other columns, rows or words); "" when nothing does.
+        shape: what makes the tables incomparable (other columns, rows or words, or a number that only one of them
+            has, or has as an infinite one); "" when nothing does.
     """
 
     numbers: float
@@ -47,6 +47,9 @@ def difference(new: pd.DataFrame, old: pd.DataFrame) -> Difference:
         if all(pd.api.types.is_numeric_dtype(t[column]) and t[column].dtype != bool for t in (new, old)):
             if (new[column].isna() != old[column].isna()).any():
                 return Difference(np.inf, column, f"{column}: a number on one side only")
+            infinite = np.isinf(new[column]) | np.isinf(old[column])  # two of them differ by NaN, which is no largest
+            if (infinite & (new[column] != old[column])).any():
+                return Difference(np.inf, column, f"{column}: infinite on one side only")
             gap = float((new[column] - old[column]).abs().max()) if new[column].notna().any() else 0.0
             if gap > largest.numbers:
                 largest = Difference(gap, column)
@@ -62,7 +65,11 @@ def committed(name: str, root: Path = base.ROOT) -> pd.DataFrame | None:
 
 
 def against_commit(scale: str, root: Path = base.ROOT) -> dict[str, Difference]:
-    """Compare each CSV under results/SCALE and results/tables with HEAD's: {path: difference}."""
+    """Compare each CSV under results/SCALE and results/tables with HEAD's: {path: difference}.
+
+    Raises:
+        BadInput: there are no tables of the scale, or one that is no table.
+    """
     folders = [root / "results" / scale, root / "results" / "tables"]
     found = {}
     command = ["git", "ls-tree", "-r", "--name-only", "HEAD", f"results/{scale}/", "results/tables/"]
@@ -84,8 +91,11 @@ def against_commit(scale: str, root: Path = base.ROOT) -> dict[str, Difference]:
 
 
 def summary(scale: str, tables: Mapping[str, Difference], root: Path = base.ROOT) -> list[str]:
-    """Write at most ten lines: counts of verdicts, those that are not as committed, the largest difference, where to
-    read.
+    """Write at most ten lines: how many claims have which verdict, which verdicts are not as committed, how large the
+    largest difference of a number is, and where to read.
+
+    Raises:
+        BadInput: there are no claims at the scale, or their file is no table of verdicts.
     """
     name = f"results/{scale}/claims.csv"
     if not (root / name).exists():
@@ -109,7 +119,7 @@ def summary(scale: str, tables: Mapping[str, Difference], root: Path = base.ROOT
     if all(found == Difference(0.0) for found in tables.values()):
         largest = f"largest difference 0: every number and word of {len(tables)} tables is as committed"
     elif others := sum(bool(found.shape) for found in tables.values()):
-        largest += f"; of {len(tables)} tables {others} have other rows, columns or words"
+        largest += f"; of {len(tables)} tables {others} differ in rows, columns, words or where numbers are finite"
     lines.append(largest)
     lines.append("read results/notebooks/ or results/claims.md; every table: python -m lib.compare --all")
     return lines
@@ -131,13 +141,9 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--scale", default="quick")
     parser.add_argument("--all", action="store_true", help="a line for each table that is not as committed")
     asked = parser.parse_args(words)
-    try:
+    with base.program("lib.compare"):
         tables = against_commit(asked.scale)
-        lines = details(tables) if asked.all else summary(asked.scale, tables)
-    except BadInput as error:
-        print(f"lib.compare: {error}", file=sys.stderr)
-        sys.exit(2)
-    print("\n".join(lines))
+        print("\n".join(details(tables) if asked.all else summary(asked.scale, tables)))
 
 
 if __name__ == "__main__":

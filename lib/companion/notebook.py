@@ -52,7 +52,7 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("-p", "--parameter", action="append", default=[], metavar="NAME=VALUE", help="VALUE as YAML")
     parser.add_argument("--results", type=Path, default=base.RESULTS, help="where results go (default: results/)")
     asked = parser.parse_args(words)
-    try:
+    with base.program("lib.notebook"):
         os.environ.update(portable.SETTINGS | QUIET)  # what is trained live is what the quick sweeps trained
         # a kernel works in the notebooks' folder, where `lib` would be the installed copy, not the one that asks
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(base.ROOT), os.environ.get("PYTHONPATH"))))
@@ -62,9 +62,6 @@ def main(words: list[str] | None = None) -> None:
         out = asked.results.resolve()
         given = dict(parameter(text) for text in asked.parameter)
         execute_all(names() if asked.all else asked.names, {"out": str(out), **given}, out / "notebooks")
-    except BadInput as error:
-        print(f"lib.notebook: {error}", file=sys.stderr)
-        sys.exit(2)
 
 
 def names(folder: Path = base.NOTEBOOKS) -> list[str]:
@@ -73,7 +70,11 @@ def names(folder: Path = base.NOTEBOOKS) -> list[str]:
 
 
 def parameter(text: str) -> tuple[str, object]:
-    """Split "NAME=VALUE", with VALUE read as YAML."""
+    """Split "NAME=VALUE", with VALUE read as YAML.
+
+    Raises:
+        BadInput: no equals sign, or as `parse_yaml`.
+    """
     name, equals, value = text.partition("=")
     if not equals:
         raise BadInput(f"-p {text}: expected NAME=VALUE")
@@ -90,7 +91,11 @@ def execute_all(chosen: Sequence[str], parameters: dict, target: Path, folder: P
         warm.use()
     with ThreadPoolExecutor(min(len(chosen), joblib.cpu_count())) as pool:
         running = [pool.submit(execute, name, parameters, target / f"{name}.ipynb", folder) for name in chosen]
-        wait(running)
+        try:
+            wait(running)
+        except KeyboardInterrupt:  # those that have not begun would begin now, before anybody hears of it
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     errors = [error for one in running if (error := one.exception()) is not None]
     for error in errors:
         if not isinstance(error, BadInput):

@@ -60,12 +60,22 @@ def last(runs: pd.DataFrame, index: Sequence[str]) -> pd.DataFrame:
 def side_by_side(runs: pd.DataFrame, index: Sequence[str], kinds: Mapping[Hashable, Kind], column: str) -> pd.DataFrame:
     """Put the last values of several kinds of runs into columns, one row for each index that has them all.
 
+    What has no partner is left out. A run whose value is NaN has not gone missing, it went wrong: it is refused.
+
     Args:
         index: the columns that partners share; the seed comes last.
         kinds: {name of the new column: kind}.
         column: what is compared.
+
+    Raises:
+        BadInput: a value is NaN, or as `chosen` and `last`.
     """
     values = {name: last(chosen(runs, kind), index).set_index(list(index))[column] for name, kind in kinds.items()}
+    for one in values.values():
+        if (lost := one[one.isna()]).size:
+            place = lost.index[0] if isinstance(lost.index[0], tuple) else (lost.index[0],)
+            where = ", ".join(f"{name} {value}" for name, value in zip(index, place, strict=True))
+            raise BadInput(f"the run of {where} ends without a number in {column}")
     return pd.concat(values, axis=1).dropna().sort_index()
 
 

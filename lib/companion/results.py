@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import io
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -23,6 +25,7 @@ CLAIMS = (  # columns of results/SCALE/claims.csv
     "why", "note", "runs",
 )  # fmt: skip
 SCORECARD = (*CLAIMS, "scale", "kind", "criterion")  # of results/claims.csv
+CELLS = ("id", "cell", "measured", "low", "high", "seeds", "verdict", "reason")  # of results/SCALE/cells.csv
 DIGITS = "%.6g"  # one number format everywhere, so that the same numbers are the same bytes
 
 
@@ -75,7 +78,8 @@ def read_runs(experiment: str, scale: str, results: Path = base.RESULTS) -> pd.D
     `upgrade(rows)`, where it has one.
 
     Raises:
-        BadInput: there is no such file, it is no table, lacks one of the experiment's columns, or has a row twice.
+        BadInput: there is no such file, it is no table, is cut off, is not the one that its provenance describes, has a
+            word among numbers, lacks one of the experiment's columns, or has a row twice.
     """
     path = results / scale / "runs" / f"{experiment}.csv"
     if not path.exists():
@@ -83,6 +87,8 @@ def read_runs(experiment: str, scale: str, results: Path = base.RESULTS) -> pd.D
     from lib.companion.sweep.grid import module_of, names  # late, because sweeps import this module
 
     rows = read_csv(path)
+    _refuse_altered(path)
+    _refuse_words(rows, path.name)
     if experiment not in names():
         return rows
     module = importlib.import_module(module_of(experiment))
@@ -93,8 +99,34 @@ def read_runs(experiment: str, scale: str, results: Path = base.RESULTS) -> pd.D
     return rows
 
 
+def _refuse_altered(path: Path) -> None:
+    """Refuse a run file that is not, byte for byte, what was written; a cut in its last number would go unseen."""
+    content = path.read_bytes()
+    if not content.endswith(b"\n"):
+        raise BadInput(f"{path} is cut off in its last line; git checkout or sweep it again")
+    beside = path.with_suffix(".provenance.yaml")
+    if beside.exists():  # one line of it is wanted, so it is searched and not parsed: every claim's runs come in here
+        told = re.search(rb"^sha256: '?(\w+)", beside.read_bytes(), re.MULTILINE)
+        if told is None or told[1].decode() != hashlib.sha256(content).hexdigest():
+            raise BadInput(f"{path} is not the file that {beside.name} describes; git checkout or sweep it again")
+
+
+def _refuse_words(rows: pd.DataFrame, called: str) -> None:
+    """Refuse a word in a column of numbers, which makes texts of them all."""
+    for name in rows.columns[[not pd.api.types.is_numeric_dtype(kind) for kind in rows.dtypes]]:
+        said = rows[name].dropna()
+        numbers = pd.to_numeric(said, errors="coerce").notna()
+        if not numbers.all() and numbers.mean() > 0.5:
+            place = numbers.idxmin()
+            raise BadInput(f"{called}, line {place + 2}: {name} {said[place]!r:.40} is no number")
+
+
 def read_every_scale(experiment: str, results: Path = base.RESULTS) -> dict[str, pd.DataFrame]:
-    """Read the rows of one experiment at every scale there is, {scale: rows}, the largest first."""
+    """Read the rows of one experiment at every scale there is, {scale: rows}, the largest first.
+
+    Raises:
+        BadInput: there is no scale with runs of it, or as `read_runs`.
+    """
     found = {scale: read_runs(experiment, scale, results) for scale in scales_of(experiment, results)}
     if not found:
         raise BadInput(f"there are no runs of {experiment}; python -m lib.sweep {experiment}")
@@ -102,7 +134,11 @@ def read_every_scale(experiment: str, results: Path = base.RESULTS) -> dict[str,
 
 
 def read_claims(scale: str, results: Path = base.RESULTS) -> pd.DataFrame:
-    """Read the verdicts at one scale, as `lib.companion.claims` computed them."""
+    """Read the verdicts at one scale, as `lib.companion.claims` computed them.
+
+    Raises:
+        BadInput: there are none, or they are damaged.
+    """
     path = results / scale / "claims.csv"
     if not path.exists():
         raise BadInput(f"there are no claims at scale {scale}; python -m lib.claims")
@@ -110,7 +146,11 @@ def read_claims(scale: str, results: Path = base.RESULTS) -> pd.DataFrame:
 
 
 def read_scorecard(results: Path = base.RESULTS) -> pd.DataFrame:
-    """Read for each claim the verdict of the largest scale that has one; empty cells are empty strings."""
+    """Read for each claim the verdict of the largest scale that has one; empty cells are empty strings.
+
+    Raises:
+        BadInput: there are none, or they are damaged.
+    """
     path = results / "claims.csv"
     if not path.exists():
         raise BadInput("results/claims.csv is absent; python -m lib.claims")
@@ -131,16 +171,23 @@ def _verdicts(path: Path, columns: Sequence[str]) -> pd.DataFrame:
 def read_cells(scorecard: pd.DataFrame, results: Path = base.RESULTS) -> pd.DataFrame:
     """Read the cells (networks, environments, devices) of the claims in a scorecard, each at the scale that counts
     there.
+
+    Raises:
+        BadInput: a scale's cells.csv is absent, no table, or lacks one of the columns CELLS.
     """
     found = []
     for scale, claims in scorecard[scorecard.scale != ""].groupby("scale"):
-        cells = read_csv(results / scale / "cells.csv", keep_default_na=False)
+        cells = read_csv(results / scale / "cells.csv", CELLS, keep_default_na=False)
         found.append(cells[cells.id.isin(claims.id)].assign(scale=scale))
-    return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=["id", "cell", "measured"])
+    return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=list(CELLS))
 
 
 def read_bench(name: str, results: Path = base.RESULTS) -> pd.DataFrame:
-    """Read a benchmark's rows, with the device and the versions they were measured on."""
+    """Read a benchmark's rows, with the device and the versions they were measured on.
+
+    Raises:
+        BadInput: it was not run yet, or its file is no table.
+    """
     path = results / "bench" / f"{name}.csv"
     if not path.exists():
         raise BadInput(f"results/bench/{path.name} is absent; python -m lib.bench {name}")

@@ -72,7 +72,7 @@ def line(source: sources.Source, files: dict[str, Path], origin: str) -> str:
 
 
 def main(arguments: list[str] | None = None, places: sources.Places = sources.PROJECT, lock: Path = LOCK) -> int:
-    """Run the program. Exit status 0; 1 when DVC would rewrite data.dvc; 2 for bad input, with one line why."""
+    """Run the program. Exit status 0; 1 when DVC would rewrite data.dvc; as `base.program` for all else."""
     known = sources.registry(places.registry)
     sets = "\n".join(f"  {s.name:9} {s.title}{'' if s.locked else ' (not in data.dvc)'}" for s in known.values())
     parser = argparse.ArgumentParser(
@@ -83,16 +83,16 @@ def main(arguments: list[str] | None = None, places: sources.Places = sources.PR
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="a set; default: all that data.dvc locks")
     names = parser.parse_args(arguments).names or [name for name, source in known.items() if source.locked]
-    try:
-        for source in [sources.pick(name, places.registry) for name in names]:
-            kind = importlib.import_module(f"lib.data.{source.kind}")
-            print(line(source, *kind.prepare(source.name, places)), flush=True)
-    except (BadInput, OSError) as error:  # OSError: no permission, a full disk
-        print(f"lib.data: {error}", file=sys.stderr)
-        return 2
-    if difference := lock_difference(places, lock):
-        print(f"lib.data: {difference}", file=sys.stderr)
-        return 1
+    with base.program("lib.data"):
+        try:
+            for source in [sources.pick(name, places.registry) for name in names]:
+                kind = importlib.import_module(f"lib.data.{source.kind}")
+                print(line(source, *kind.prepare(source.name, places)), flush=True)
+        except OSError as error:  # no permission, a full disk
+            raise BadInput(str(error)) from error
+        if difference := lock_difference(places, lock):
+            print(f"lib.data: {difference}", file=sys.stderr)
+            return 1
     return 0
 
 

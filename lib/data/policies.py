@@ -102,6 +102,9 @@ def load(env: str, which: str = "expert", folder: Path = EXPERTS) -> Policy:
     Args:
         env: the environment with or without version, such as "Hopper-v4" or "hopper".
         which: "expert" or "medium".
+
+    Raises:
+        BadInput: another kind, an environment without policies, or as `read`.
     """
     if which not in WHICH:
         raise BadInput(f"no {which!r} policy; there are: {', '.join(WHICH)}")

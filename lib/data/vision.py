@@ -42,7 +42,9 @@ def load(name: str, places: sources.Places = sources.PROJECT) -> Dataset:
     """Load the data set called `name`: digits, moons, mnist, cifar10, cifar100 or imagenet.
 
     A public set that is not in data/ yet is first read from COMPANION_DATA or downloaded (up to 170 MB).
-    BadInput: an unknown name, and whatever keeps a public set from being found whole and unaltered.
+
+    Raises:
+        BadInput: an unknown name, and whatever keeps a public set from being found whole and unaltered.
     """
     if name in MADE:
         return MADE[name]()
@@ -56,7 +58,11 @@ def load(name: str, places: sources.Places = sources.PROJECT) -> Dataset:
 
 
 def prepare(name: str, places: sources.Places = sources.PROJECT) -> tuple[dict[str, Path], str]:
-    """Prepare the checked arrays of a public set, {array: file}, and where they came from; see `sources.prepare`."""
+    """Prepare the checked arrays of a public set, {array: file}, and where they came from; see `sources.prepare`.
+
+    Raises:
+        BadInput: an unknown name, or as `sources.prepare`.
+    """
     if name not in PUBLIC:
         raise BadInput(f"no data set called {name!r}; there are: {', '.join(names())}")
     return sources.prepare(name, PUBLIC[name][0], places)
@@ -72,6 +78,9 @@ def imagenet() -> Dataset:
 
     Its publisher gives it to registered researchers only, so it is never downloaded here. Images stay files
     (`lib.data.folder.Images`).
+
+    Raises:
+        BadInput: the folder is not there, its two parts hold different classes, or as `folder.read_split`.
     """
     root = sources.companion()
     if root is None or not (root / "imagenet").is_dir():
@@ -134,7 +143,11 @@ def _split(
 
 
 def read_idx(content: bytes) -> np.ndarray:
-    """Read the uint8 array of a gzipped IDX file: two zero bytes, type 8, the rank, sizes (big-endian), values."""
+    """Read the uint8 array of a gzipped IDX file: two zero bytes, type 8, the rank, sizes (big-endian), values.
+
+    Raises:
+        BadInput: another type of values, or more or fewer of them than the sizes say.
+    """
     content = gzip.decompress(content)
     if content[:3] != b"\x00\x00\x08":
         raise BadInput(f"no IDX file of unsigned bytes: it begins with {content[:3].hex()}, not 000008")

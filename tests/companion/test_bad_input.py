@@ -80,6 +80,14 @@ RUNS = {
     "ragged": (lambda rows: b"a,b\n1,2,3,4\n5\n", "its rows have more cells than its first line"),
     "another's": (lambda rows: b"x\n1\n", "npn_moons.csv has no column '"),
     "a column lost": (lambda rows: rows.drop(columns="seed"), "npn_moons.csv has no column 'seed'; expected"),
+    "cut off": (
+        lambda rows: rows.to_csv(index=False).encode()[:-2],
+        r"npn_moons\.csv is cut off in its last line; git",
+    ),
+    "a word": (
+        lambda rows: rows.assign(accuracy=[*rows.accuracy[:-1], "abc"]),
+        "npn_moons.csv, line 773: accuracy 'abc' is no number",
+    ),
     "rows twice": (lambda rows: pd.concat([rows, rows]), "npn_moons.csv has a row twice, in line"),
 }
 
@@ -165,3 +173,21 @@ def test_what_a_stage_writes_is_not_deleted_before_it_is_made_anew():
             outs = [*body.get("outs", []), *body.get("metrics", [])]
             assert outs
             assert all(about["persist"] for out in outs for about in out.values())
+
+
+@pytest.mark.parametrize(
+    ("raised", "status", "line"),
+    [
+        (BadInput("it is bad"), 2, "lib.x: it is bad\n"),
+        (KeyboardInterrupt(), 130, "lib.x: stopped; files are whole, the same command starts again\n"),
+    ],
+)
+def test_a_program_ends_in_one_line(raised: BaseException, status: int, line: str, capsys: pytest.CaptureFixture):
+    with pytest.raises(SystemExit) as stop, base.program("lib.x"):
+        raise raised
+    assert (stop.value.code, capsys.readouterr()) == (status, ("", line))
+
+
+def test_a_fault_of_a_program_itself_keeps_its_traceback():
+    with pytest.raises(ZeroDivisionError), base.program("lib.x"):
+        raise ZeroDivisionError

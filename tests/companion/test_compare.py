@@ -91,9 +91,11 @@ def test_what_is_wholly_as_committed_is_said_to_be_so_and_nothing_else_is(tmp_pa
     assert ending(a=same, b=same) == "largest difference 0: every number and word of 2 tables is as committed"
     assert ending(a=same, b=Difference(0.5, "x")).endswith("committed one: 0.5 (x, results/quick/runs/b.csv)")
     gone = Difference(float("inf"), shape="2 rows, committed 3")
-    assert ending(a=same, b=gone).endswith(": 0; of 2 tables 1 have other rows, columns or words")
+    assert ending(a=same, b=gone).endswith(
+        ": 0; of 2 tables 1 differ in rows, columns, words or where numbers are finite"
+    )
     assert ending(a=same, b=Difference(0.0, shape="words differ in column x")).endswith(
-        "; of 2 tables 1 have other rows, columns or words"
+        "; of 2 tables 1 differ in rows, columns, words or where numbers are finite"
     )
 
 
@@ -107,3 +109,12 @@ def test_a_scale_without_tables_is_refused_in_one_line(capsys: pytest.CaptureFix
     with pytest.raises(SystemExit) as stop:
         main(["--scale", "quik"])
     assert (stop.value.code, capsys.readouterr().err) == (2, "lib.compare: there are no tables under results/quik\n")
+
+
+def test_a_number_that_became_infinite_or_finite_again_is_a_difference(tmp_path: Path, monkeypatch):
+    infinite, negative = (OLD.assign(value=[1.0, sign * float("inf")]) for sign in (1, -1))
+    assert difference(infinite.copy(), infinite) == Difference(0.0)
+    for new, old in ((infinite, OLD), (OLD, infinite), (negative, infinite)):
+        found = difference(new, old)
+        assert (found.numbers, found.shape) == (float("inf"), "value: infinite on one side only")
+    assert details({"a.csv": found}) == ["a.csv: value: infinite on one side only"]

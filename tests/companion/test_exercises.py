@@ -1,6 +1,8 @@
 """Worked solutions of every exercise, and wrong answers that must not pass."""
 
+import numpy as np
 import pytest
+import torch
 
 from lib.base import BadInput
 from lib.companion.exercises import checkers
@@ -43,7 +45,7 @@ def test_an_answer_of_the_wrong_kind_gets_a_hint_not_a_traceback(capsys: pytest.
     check("20.3", 3)
     check("20.3", lambda row: row[10])
     lines = capsys.readouterr().out.splitlines()
-    assert "ValueError" in lines[0]
+    assert "Error" not in lines[0]  # a text that is no number is a wrong one
     assert "the answer is a function" in lines[1]
     assert "IndexError" in lines[2]
 
@@ -88,3 +90,33 @@ def test_typical_wrong_answers_are_told_why(capsys: pytest.CaptureFixture):
 def test_who_asks_gets_a_further_hint(capsys: pytest.CaptureFixture):
     hint("20.1")
     assert capsys.readouterr().out == "Exercise 20.1: Dense: 4 x 32 bits. Compressed: 2 x 32 + 2 x 2 bits.\n"
+
+
+@pytest.mark.parametrize(
+    "answer", [0.2, "0.2", np.float32(0.2), np.array([0.2]), torch.tensor([[0.2]]).requires_grad_()]
+)
+def test_a_number_may_come_as_a_text_an_array_or_a_tensor(answer: object):
+    assert checkers.number(0.2, "Multiply.", tolerance=1e-3)(answer) is None
+
+
+@pytest.mark.parametrize("answer", [True, np.True_, torch.ones(2), np.ones(2), [1.0], 1j])
+def test_what_is_no_number_is_told_so_without_the_name_of_an_error(answer: object, capsys: pytest.CaptureFixture):
+    checkers.checking({"1": checkers.number(1, "Add.")})("1", answer)
+    kind = type(answer).__name__
+    assert capsys.readouterr().out == f"Exercise 1: not yet. Hint: the answer is a number, this is a {kind}\n"
+
+
+@pytest.mark.parametrize("answer", ["many", 10**400])
+def test_what_is_far_from_the_answer_gets_the_hint(answer: object):
+    assert checkers.number(1, "Add.")(answer) == "Add."
+
+
+def test_a_tensor_with_a_gradient_is_an_answer():
+    right = checkers.function(lambda: torch.ones(2), [()], "Ones.")
+    assert right(lambda: torch.ones(2, requires_grad=True)) is None
+    assert right(lambda: torch.zeros(2, requires_grad=True)) is not None
+
+
+def test_a_list_for_the_number_of_an_exercise_is_refused_in_one_line():
+    with pytest.raises(BadInput, match=r"^no exercise \['20\.1'\]; there are: [^\n]*$"):
+        check(["20.1"], 1)

@@ -235,7 +235,7 @@ def test_parameters_are_read_as_yaml():
     assert notebook.parameter("rate=0.001") == ("rate", 0.001)
     with pytest.raises(BadInput, match="expected NAME=VALUE"):
         notebook.parameter("flag")
-    with pytest.raises(BadInput, match=r"-p a=\[1: '\[1' is not YAML"):
+    with pytest.raises(BadInput, match=r"-p a=\[1: '\[1', line 1 is not YAML"):
         notebook.parameter("a=[1")
 
 

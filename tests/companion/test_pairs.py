@@ -65,3 +65,14 @@ def test_kinds_and_values_that_there_are_none_of():
         chosen(RUNS, {"variants": "old"})
     with pytest.raises(BadInput, match="no variant 'newer'; they have: new, old"):
         refuse_absent(RUNS, "variant", "old", "newer")
+
+
+def test_a_run_that_ends_in_nan_is_no_partner_that_is_missing():
+    """Else the seeds that went wrong would leave the comparison, and the others win it."""
+    wrong = RUNS.assign(value=[9.0, float("nan"), 2.0, 4.0, 8.0, 8.0, 16.0, 32.0])
+    with pytest.raises(BadInput, match=r"^the run of data a, seed 0 ends without a number in value$"):
+        paired(wrong, INDEX, NEW, OLD, "value")
+    with pytest.raises(BadInput, match=r"^the run of seed 0 ends without a number in value$"):
+        paired(wrong[wrong.data == "a"], ["seed"], NEW, OLD, "value")
+    early = RUNS.assign(value=[float("nan"), *RUNS.value[1:]])  # what is not reported may be
+    assert paired(early, INDEX, NEW, OLD, "value").equals(paired(RUNS, INDEX, NEW, OLD, "value"))

@@ -1,5 +1,6 @@
 """What the pipeline passes on: one number format, whole files or none, and how to get what is missing."""
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -117,3 +118,30 @@ def test_an_old_run_file_is_read_in_todays_columns(tmp_path: Path):
     results.write_csv(pd.DataFrame(old), tmp_path / "real" / "runs" / "skdfe.csv")  # which has none
     with pytest.raises(BadInput, match=r"skdfe\.csv has no column 'network'; expected data, network, "):
         results.read_runs("skdfe", "real", tmp_path)
+
+
+def test_runs_that_are_not_those_of_their_provenance_are_refused(tmp_path: Path):
+    path = tmp_path / "real" / "runs" / "rl.csv"
+    results.write_csv(pd.DataFrame({"a": [1, 2]}), path)
+    about = path.with_suffix(".provenance.yaml")
+    about.write_text(f"scale: real\nsha256: {hashlib.sha256(path.read_bytes()).hexdigest()}\nrows: 2\n")
+    assert results.read_runs("rl", "real", tmp_path).a.tolist() == [1, 2]
+    for spoil in (lambda: path.write_text("a\n1\n3\n"), lambda: about.write_text("scale: real\n")):
+        spoil()
+        with pytest.raises(BadInput, match=r"rl\.csv is not the file that rl\.provenance\.yaml describes"):
+            results.read_runs("rl", "real", tmp_path)
+
+
+def test_a_word_among_names_is_none_among_numbers(tmp_path: Path):
+    table = pd.DataFrame({"name": ["1", "b", "c"], "half": ["1", "2", "x"]})
+    results.write_csv(table.drop(columns="half"), tmp_path / "real" / "runs" / "rl.csv")
+    assert results.read_runs("rl", "real", tmp_path).name.tolist() == ["1", "b", "c"]
+    results.write_csv(table, tmp_path / "real" / "runs" / "rl.csv")
+    with pytest.raises(BadInput, match=r"^rl\.csv, line 4: half 'x' is no number$"):
+        results.read_runs("rl", "real", tmp_path)
+
+
+def test_cells_are_read_with_the_columns_that_are_written(tmp_path: Path):
+    results.write_csv(pd.DataFrame({"id": ["a"], "measured": [1]}), tmp_path / "quick" / "cells.csv")
+    with pytest.raises(BadInput, match=r"^cells\.csv has no column 'cell'; expected id, cell, "):
+        results.read_cells(pd.DataFrame({"id": ["a"], "scale": ["quick"]}), tmp_path)

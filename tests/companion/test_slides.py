@@ -170,3 +170,22 @@ def test_without_notebooks_there_are_no_slides(tmp_path: Path, capsys: pytest.Ca
         pages.main(["--slides", "--results", str(tmp_path), "--out", str(tmp_path / "out")])
     assert "make repro" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_slides_go_into_a_folder_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch):
+    monkeypatch.setattr(pages.slides, "write", lambda results, out: write_decks({"20_a": notebook(text("# A"))}, out))
+    out = tmp_path / "mine"
+    out.mkdir()
+    (out / "part_2.html").write_text("mine")
+    with pytest.raises(SystemExit) as stop:
+        pages.main(["--slides", "--out", str(out)])
+    assert (stop.value.code, (out / "part_2.html").read_text()) == (2, "mine")
+    assert "holds other things than pages" in capsys.readouterr().err
+    (out / "part_2.html").unlink()
+    for _ in range(2):
+        pages.main(["--slides", "--out", str(out)])
+    assert (out / pages.MARK).read_text() == "part_2.html"
+    assert "<section" in (out / "part_2.html").read_text()
+    with base.locked(out, "lib.pages"), pytest.raises(SystemExit):
+        pages.main(["--slides", "--out", str(out)])
+    assert "lib.pages is at work in" in capsys.readouterr().err

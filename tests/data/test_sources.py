@@ -289,7 +289,9 @@ def test_a_file_that_changes_is_hashed_again(places, companion):
 def test_an_unknown_set_is_refused_with_the_known_ones(places, capsys):
     with pytest.raises(BadInput, match=r"'toys'; there are: toy$"):
         sources.prepare("toys", read, places)
-    assert main(["toys"], places) == 2
+    with pytest.raises(SystemExit) as stop:
+        main(["toys"], places)
+    assert stop.value.code == 2
     out, err = capsys.readouterr()
     assert (out, err) == ("", "lib.data: no public data set called 'toys'; there are: toy\n")
 

@@ -266,7 +266,9 @@ def test_the_program_says_what_there_is(places, ocean, capsys):
 
 
 def test_without_files_one_line_says_where_to_get_them(places, capsys):
-    assert main(["speechocean762"], places) == 2
+    with pytest.raises(SystemExit) as stop:
+        main(["speechocean762"], places)
+    assert stop.value.code == 2
     line = capsys.readouterr().err
     assert "not downloaded by this project: get it from https://www.openslr.org/101/" in line
     assert "holds speechocean762 or speech/speechocean762 in COMPANION_DATA" in line

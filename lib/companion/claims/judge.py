@@ -16,7 +16,7 @@ import pandas as pd
 from lib import base
 from lib.base import BadInput
 from lib.companion.claims.papers import Claim, Paper, grounds_first
-from lib.companion.results import CLAIMS, read_csv, read_runs
+from lib.companion.results import CELLS, CLAIMS, read_csv, read_runs
 from lib.companion.statistics import (
     DIFFERS,
     MOOT,
@@ -72,7 +72,6 @@ class Judged:
 
 
 MISSING = "no runs of"  # how the reason of a claim begins whose experiment has no runs at a scale
-CELLS = ["id", "cell", "measured", "low", "high", "seeds", "verdict", "reason"]
 
 
 def judge(papers: list[Paper], scale: str, results: Path = base.RESULTS) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -98,7 +97,7 @@ def judge(papers: list[Paper], scale: str, results: Path = base.RESULTS) -> tupl
             for cell in judged.cells:
                 about = {"verdict": cell.verdict, "reason": cell.reason}
                 cells.append({"id": claim.id, "cell": cell.name} | _numbers(cell.measured) | about)
-    return pd.DataFrame(rows, columns=list(CLAIMS)), pd.DataFrame(cells, columns=CELLS)
+    return pd.DataFrame(rows, columns=list(CLAIMS)), pd.DataFrame(cells, columns=list(CELLS))
 
 
 def measure(claim: Claim, paper: Paper, runs: pd.DataFrame | None) -> Measured:

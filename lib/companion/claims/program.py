@@ -6,7 +6,6 @@ Written are results/SCALE/claims.csv and cells.csv, results/claims.csv and claim
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,22 +28,30 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--because", default="", metavar="WHY", help="with --written: why criteria were changed")
     parser.add_argument("--results", type=Path, default=base.RESULTS, help="where results are (default: results/)")
     asked = parser.parse_args(words)
-    try:
+    # README.md tells of this checkout's results, and of no others
+    page = base.README if asked.results.resolve() == base.RESULTS.resolve() else None
+    with base.program("lib.claims"):
+        if asked.because and not asked.written:
+            raise BadInput("--because says why criteria were changed: it needs --written")
         if asked.check:
-            readme.check(results=asked.results)
+            readme.check(page, asked.results)
         elif asked.written:
             write_criteria(asked.because)
         elif asked.scale:
             write_scale(known(asked.scale), papers.read(), asked.results)
         else:
-            write_all(asked.results)
-    except BadInput as error:
-        print(f"lib.claims: {error}", file=sys.stderr)
-        sys.exit(2)
+            write_all(asked.results, page)
 
 
-def write_all(results: Path = base.RESULTS, page: Path = base.README, template: Path = readme.FOUND) -> None:
-    """Judge every scale that has runs, and write all that follows from the verdicts."""
+def write_all(results: Path = base.RESULTS, page: Path | None = base.README, template: Path = readme.FOUND) -> None:
+    """Judge every scale that has runs, and write all that follows from the verdicts.
+
+    Args:
+        page: README.md; None leaves it alone.
+
+    Raises:
+        BadInput: no scale has runs, or as `papers.read`, `judge`, `scorecard` and `readme.write`.
+    """
     scales = [scale for scale in SCALES if any((results / scale / "runs").glob("*.csv"))]
     if not scales:
         raise BadInput("no scale has runs yet; python -m lib.sweep EXPERIMENT --scale quick")
@@ -80,7 +87,11 @@ def write_scale(scale: str, judged: Sequence[papers.Paper], results: Path) -> No
 
 
 def known(scale: str) -> str:
-    """Return the scale if there is such a one."""
+    """Return the scale if there is such a one.
+
+    Raises:
+        BadInput: there is none.
+    """
     if scale not in SCALES:
         raise BadInput(f"no scale {scale!r}; there are: {', '.join(SCALES)}")
     return scale

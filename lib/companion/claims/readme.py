@@ -120,8 +120,8 @@ def found(template: str, claims: pd.DataFrame, cells: pd.DataFrame) -> str:
         cells: columns id, cell, measured, low, high, seeds and verdict, at the scale that counts for each claim.
 
     Raises:
-        BadInput: a claim or a cell that there is none of or that has another verdict, so that the sentence must be
-            written anew.
+        BadInput: a claim or a cell that there is none of, that was not measured or that has another verdict, so that
+            the sentence must be written anew.
     """
     rows = claims.set_index("id")
 
@@ -131,12 +131,14 @@ def found(template: str, claims: pd.DataFrame, cells: pd.DataFrame) -> str:
             raise BadInput(f"found.md names claim {name}, which there is none of")
         mine, now = cells[cells.id == name], rows.verdict[name]
         if cell:
-            mine = mine[mine.cell.str.rpartition("/")[2] == cell]
+            mine = mine[mine.cell.str.rsplit("/", n=1).str[-1] == cell]
             if len(mine) != 1:
                 raise BadInput(f"found.md names {cell} of claim {name}, which has {len(mine)} cells of that name")
             name, now = f"{name}@{cell}", mine.verdict.iloc[0]
         if now != expected:
             raise BadInput(f"found.md rests on {name} being {expected!r}; it is {now!r} now: write the sentence anew")
+        if mine.empty:
+            raise BadInput(f"found.md asks for a number of claim {name}, of which nothing was measured")
         sign, form = -1 if minus else 1, form or ".3g"
         if low:
             return format(sign * mine.low.min(), form)
@@ -152,7 +154,11 @@ def found(template: str, claims: pd.DataFrame, cells: pd.DataFrame) -> str:
 
 
 def updated(text: str, parts: Mapping[str, str]) -> str:
-    """Make the computed parts of README's text anew."""
+    """Make the computed parts of README's text anew.
+
+    Raises:
+        BadInput: the text does not hold the two lines of each part, once each and in their order.
+    """
     for part, content in parts.items():
         first, last = begin(part), end(part)
         if text.count(first) != 1 or text.count(last) != 1 or text.index(first) > text.index(last):
@@ -162,27 +168,41 @@ def updated(text: str, parts: Mapping[str, str]) -> str:
     return text
 
 
-def write(readme: Path = base.README, results: Path = base.RESULTS, template: Path = FOUND) -> None:
-    """Bring README's parts and results/claims.md up to date."""
+def write(readme: Path | None = base.README, results: Path = base.RESULTS, template: Path = FOUND) -> None:
+    """Bring README's parts and results/claims.md up to date.
+
+    Args:
+        readme: None where the results are not those that README tells of.
+
+    Raises:
+        BadInput: there is no README or no verdict, or as `found` and `updated`.
+    """
     for path, text in _texts(readme, results, template).items():
         if not path.exists() or path.read_text() != text:
             write_text(text, path)
 
 
-def check(readme: Path = base.README, results: Path = base.RESULTS, template: Path = FOUND) -> None:
-    """Raise BadInput when README's parts or results/claims.md are out of step with the committed verdicts."""
+def check(readme: Path | None = base.README, results: Path = base.RESULTS, template: Path = FOUND) -> None:
+    """Check that README's parts (None: there are none) and results/claims.md are in step with the verdicts.
+
+    Raises:
+        BadInput: one of them is not, or as `write`.
+    """
     for path, text in _texts(readme, results, template).items():
         if not path.exists() or path.read_text() != text:
             raise BadInput(f"{path.name} is out of step with results/claims.csv; python -m lib.claims")
 
 
-def _texts(readme: Path, results: Path, template: Path) -> dict[Path, str]:
-    if not readme.exists():
+def _texts(readme: Path | None, results: Path, template: Path) -> dict[Path, str]:
+    if readme is not None and not readme.exists():
         raise BadInput(f"{readme} does not exist; it would hold the counts of the claims")
     claims = read_scorecard(results)
+    every_claim = {results / "claims.md": page(claims)}
+    if readme is None:
+        return every_claim
     counted = f"{totals(claims)}\n\n{summary(claims)}"
     parts = {"found": found(template.read_text(), claims, read_cells(claims, results)), "counts": counted}
-    return {readme: updated(readme.read_text(), parts), results / "claims.md": page(claims)}
+    return {readme: updated(readme.read_text(), parts), **every_claim}
 
 
 def numbers_text(row: Mapping[str, object]) -> str:

@@ -23,6 +23,9 @@ def largest(results: Path = base.RESULTS) -> pd.DataFrame:
     The paper's own data go before a stand-in, at any scale and with any number of seeds. Among rows that are alike in
     this the larger scale counts, but one seed, which has no interval, never replaces several. What a row has put aside
     for one of these two reasons stands in its note.
+
+    Raises:
+        BadInput: no scale has verdicts, or as `read_claims`.
     """
     chosen: dict[str, dict] = {}
     for scale in SCALES:  # a larger scale replaces a smaller one, a reason to be not run only one that says less
@@ -42,7 +45,11 @@ def largest(results: Path = base.RESULTS) -> pd.DataFrame:
 
 
 def scorecard(papers: list[Paper], results: Path = base.RESULTS) -> pd.DataFrame:
-    """Add to `largest` each claim's kind and its criterion in words."""
+    """Add to `largest` each claim's kind and its criterion in words.
+
+    Raises:
+        BadInput: a verdict of a claim that stands in no paper, a claim without a row at any scale, or as `largest`.
+    """
     known = {claim.id: claim for paper in papers for claim in paper.claims}
     table = largest(results)
     gone = [name for name in table.id if name not in known]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import EllipsisType
 
@@ -101,6 +102,8 @@ def checking(exercises: Mapping[str, Checker]) -> Callable[[str, object], None]:
             return
         try:
             found = one(answer)
+        except BadInput as error:  # our own line
+            found = str(error)
         except Exception as error:  # a student's function may fail in any way; that is an answer too
             found = f"your answer failed with {type(error).__name__}: {error}"
         learned = getattr(one, "learned", "")
@@ -116,16 +119,23 @@ def find(exercises: Mapping[str, Checker], exercise: str) -> Checker:
     Raises:
         BadInput: there is none.
     """
-    if exercise not in exercises:
+    if not isinstance(exercise, str) or exercise not in exercises:
         raise BadInput(f"no exercise {exercise!r}; there are: {', '.join(exercises)}")
     return exercises[exercise]
 
 
 def _close(answer: object, right: float, tolerance: float) -> bool:
-    if not isinstance(answer, (int, float, np.number, str)):
-        shown = type(answer).__name__
-        raise BadInput(f"the answer is a number, this is a {shown}")
-    return math.isclose(float(answer), right, rel_tol=0, abs_tol=tolerance)
+    """Whether an answer is the right number; a text may hold it, and so may an array or a tensor of one element."""
+    plain = answer
+    if hasattr(answer, "item"):
+        with suppress(ValueError, RuntimeError):  # NumPy's and torch's words for more than one element
+            plain = answer.item()
+    if not isinstance(plain, (int, float, str)) or isinstance(plain, bool):
+        raise BadInput(f"the answer is a number, this is a {type(answer).__name__}")
+    try:
+        return math.isclose(float(plain), right, rel_tol=0, abs_tol=tolerance)
+    except (ValueError, OverflowError):  # a text that is no number, a number beyond all others
+        return False
 
 
 def _same(one: object, other: object) -> bool:
@@ -135,5 +145,5 @@ def _same(one: object, other: object) -> bool:
     """
     if isinstance(one, tuple) and isinstance(other, tuple):
         return len(one) == len(other) and all(_same(a, b) for a, b in zip(one, other, strict=True))
-    one, other = np.asarray(one), np.asarray(other)
+    one, other = (np.asarray(each.detach().cpu() if hasattr(each, "detach") else each) for each in (one, other))
     return one.shape == other.shape and bool(np.array_equal(one, other))

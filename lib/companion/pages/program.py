@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
@@ -27,12 +26,9 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--slides", action="store_true", help="instead a deck for each part, into slides/ or --out")
     asked = parser.parse_args(words)
     out = asked.out or base.ROOT / ("slides" if asked.slides else "html")
-    try:
-        made = slides.write(asked.results, out) if asked.slides else [write(asked.results, out)]
-    except BadInput as error:
-        print(f"lib.pages: {error}", file=sys.stderr)
-        sys.exit(2)
-    print("\n".join(f"open {path}" for path in made))
+    with base.program("lib.pages"):
+        made = write_slides(asked.results, out) if asked.slides else [write(asked.results, out)]
+        print("\n".join(f"open {path}" for path in made))
 
 
 def write(results: Path, out: Path) -> Path:
@@ -47,18 +43,46 @@ def write(results: Path, out: Path) -> Path:
         BadInput: a folder that holds anything but pages or cannot be replaced, another process that writes there, no
             notebooks or damaged ones, pages with errors.
     """
-    if out.is_symlink() or (out.exists() and not out.is_dir()):
-        raise BadInput(f"{out} is a {'link' if out.is_symlink() else 'file'}: name a folder, which may be absent")
+    _refuse_no_folder(out)
     with base.locked(out, "lib.pages"):
         _write(results, out)
     return out / "index.html"
 
 
+def write_slides(results: Path, out: Path) -> list[Path]:
+    """Write a deck for each part of the executed notebooks into a folder, and return them.
+
+    Raises:
+        BadInput: a folder that holds anything but what this program made, another process that writes there, no
+            notebooks or damaged ones.
+    """
+    _refuse_no_folder(out)
+    with base.locked(out, "lib.pages"):
+        _refuse_others(out)
+        made = slides.write(results, out)
+        (out / MARK).write_text("\n".join(sorted(_own(out) | {path.name for path in made})))
+    return made
+
+
+def _refuse_no_folder(out: Path) -> None:
+    if out.is_symlink() or (out.exists() and not out.is_dir()):
+        raise BadInput(f"{out} is a {'link' if out.is_symlink() else 'file'}: name a folder, which may be absent")
+
+
+def _refuse_others(out: Path) -> None:
+    if out.exists() and not (out / MARK).exists() and any(out.iterdir()):
+        raise BadInput(f"{out} holds other things than pages, which would be deleted: name an empty folder")
+
+
+def _own(out: Path) -> set[str]:
+    """The files in a folder that this program wrote there, by their relative names."""
+    return set((out / MARK).read_text().splitlines()) if (out / MARK).exists() else set()
+
+
 def _write(results: Path, out: Path) -> None:
     """What `write` does once it has the folder for itself."""
     _restore(out)
-    if out.exists() and not (out / MARK).exists() and any(out.iterdir()):
-        raise BadInput(f"{out} holds other things than pages, which would be deleted: name an empty folder")
+    _refuse_others(out)
     with tempfile.TemporaryDirectory() as temporary:
         source = Path(temporary)
         (source / "_static").mkdir()
@@ -77,7 +101,7 @@ def _write(results: Path, out: Path) -> None:
         shutil.copytree(built, new)
     (new / MARK).write_text("\n".join(_files(new)))
     if out.exists():
-        own = set((out / MARK).read_text().splitlines()) if (out / MARK).exists() else set()
+        own = _own(out)
         for name in _files(out):
             if name not in own and name != MARK and not (new / name).exists():
                 (new / name).parent.mkdir(parents=True, exist_ok=True)

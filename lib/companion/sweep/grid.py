@@ -122,7 +122,12 @@ def module_of(name: str) -> str:
 
 
 def grid(name: str, scale: str, params: Path = base.PARAMS) -> Grid:
-    """Read the settings and lay out the configurations."""
+    """Read the settings and lay out the configurations.
+
+    Raises:
+        BadInput: no such experiment, scale or settings, settings that do not fit, nothing to run, or configurations
+            that nothing tells apart or that need one which is not among them.
+    """
     experiment = load(name)
     chosen = build(experiment.Settings, settings.read(name, scale, params), f"{scale}.{name}")
     source_hash = imported_hash(name)

@@ -43,13 +43,8 @@ def main(words: list[str] | None = None) -> None:
     os.environ.update(KEEP_MEMORY)
     for said in (r"\d+ tasks ", "A worker stopped "):  # joblib: we left before the end; a worker grew and is made anew
         warnings.filterwarnings("ignore", said, UserWarning)
-    try:
+    with base.program("lib.sweep", "stopped; what is finished is kept, the same command goes on"):
         sweep(asked)
-    except BadInput as error:
-        print(f"lib.sweep: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit("lib.sweep: stopped; what is finished is kept, the same command goes on")
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -105,12 +100,18 @@ def sweep(asked: argparse.Namespace) -> None:
 
     All experiments share one pool of processes. Beyond the quick scale what a CSV has already, and fits, is not trained
     again, whatever sources computed it.
+
+    Raises:
+        BadInput: options that do not go together or cannot be, as `begin` and `run_missing`, or a line for each
+            experiment that `finish` refuses; the others are written all the same.
     """
     chosen = experiments(asked)
     commit = provenance.commit()  # of the sources that run, not of what the checkout may hold at the end
     device = choose_device(asked.device, asked.scale) if asked.scheduler is None else asked.device
     if asked.jobs < 0:
         raise BadInput(f"--jobs {asked.jobs}: expected a number of processes, or 0 for one a core")
+    if asked.again and asked.scale == "quick":
+        raise BadInput("--again is for the scales real and paper: quick is computed anew by every sweep")
     if asked.other_sources and not asked.resume_from:
         raise BadInput("--other-sources says what may be resumed from: it needs --resume-from FILE")
     if asked.resume_from and len(chosen) > 1:
@@ -131,7 +132,11 @@ def sweep(asked: argparse.Namespace) -> None:
 
 
 def experiments(asked: argparse.Namespace) -> list[str]:
-    """Name the experiments that are asked for: those on the command line, or with --all those of the scale."""
+    """Name the experiments that are asked for: those on the command line, or with --all those of the scale.
+
+    Raises:
+        BadInput: neither or both are asked for, one stands there twice, or there are no settings of the scale.
+    """
     if asked.all == bool(asked.experiments):
         raise BadInput("name one experiment or more, or say --all for every one of the scale")
     base.refuse_twice(experiments=asked.experiments)
@@ -139,7 +144,12 @@ def experiments(asked: argparse.Namespace) -> list[str]:
 
 
 def begin(asked: argparse.Namespace, name: str, locks: ExitStack) -> Sweep:
-    """Lay out an experiment, take its store for this process alone, and read what is finished."""
+    """Lay out an experiment, take its store for this process alone, and read what is finished.
+
+    Raises:
+        BadInput: settings that cannot be laid out, folders that take no files, another sweep at work, or a run file
+            that one cannot go on from.
+    """
     work = grid(name, asked.scale, asked.params)
     store = Store(asked.store.resolve() / asked.scale / name)
     csv = asked.results / asked.scale / "runs" / f"{name}.csv"
@@ -186,7 +196,7 @@ def finish(asked: argparse.Namespace, one: Sweep, failed: list[Path], processes:
 
 
 def refuse_fewer(work: Grid, csv: Path, finished: int, allowed: bool) -> None:
-    """Refuse to write fewer configurations over more.
+    """Refuse to write fewer configurations over more; a file that cannot be read is set aside, never written over.
 
     Args:
         allowed: they are all that the settings name, and somebody asked for just these.
@@ -194,17 +204,18 @@ def refuse_fewer(work: Grid, csv: Path, finished: int, allowed: bool) -> None:
     Raises:
         BadInput: the run file has more configurations than are finished now.
     """
+    if allowed or not csv.exists():
+        return
     try:
-        there = len(provenance.read_rows(csv, work)[list(work.keys)].drop_duplicates()) if csv.exists() else 0
-    except BadInput:  # damaged, or of other columns: it has nothing that these rows could replace
-        there = 0
-    if there > finished and not allowed:
-        less = finished < len(work.configurations)
-        what = "the same command goes on" if less else "--again writes them all the same"
-        raise BadInput(
-            f"{os.path.relpath(csv)} has {there} configurations and stays as it is: {finished} are finished now, "
-            f"which are kept; {what}"
-        )
+        there = len(provenance.read_rows(csv, work)[list(work.keys)].drop_duplicates())
+    except BadInput as error:  # damaged, or of other columns: hours may be in it, so somebody has to look
+        print(f"lib.sweep: {error}; kept as {base.aside(csv).name}", file=sys.stderr)
+        return
+    if there > finished:
+        total = len(work.configurations)
+        less = f"only {finished} of {total} are finished in this sweep; the same command goes on"
+        what = less if finished < total else f"the settings name {total} now; --again writes these all the same"
+        raise BadInput(f"{os.path.relpath(csv)} has {there} configurations and stays as it is: {what}")
 
 
 def run_missing(
@@ -300,7 +311,11 @@ def seconds_before(clock: Path) -> float:
 
 
 def choose_device(asked: str, scale: str) -> str:
-    """Choose "cpu" or "cuda". Quick results are gated and must be the same everywhere: they stay on the processor."""
+    """Choose "cpu" or "cuda". Quick results are gated and must be the same everywhere: they stay on the processor.
+
+    Raises:
+        BadInput: a device that there is none of, or cuda where torch finds no GPU.
+    """
     import torch
 
     if asked not in ("auto", "cpu", "cuda"):
@@ -313,7 +328,11 @@ def choose_device(asked: str, scale: str) -> str:
 
 
 def seconds(budget: str) -> float:
-    """Turn "90s", "25m" or "2h" into seconds."""
+    """Turn "90s", "25m" or "2h" into seconds.
+
+    Raises:
+        BadInput: no number with a unit behind it.
+    """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", budget)
     if match is None:
         raise BadInput(f"--budget {budget}: expected a number and a unit, such as 90s, 25m or 2h")

@@ -21,7 +21,11 @@ NODES = 200_000  # values of a file, those behind aliases counted each time; the
 
 
 def read(experiment: str, scale: str, params: Path = base.PARAMS) -> dict:
-    """Read the settings of one experiment at one scale, as params.yaml holds them."""
+    """Read the settings of one experiment at one scale, as params.yaml holds them.
+
+    Raises:
+        BadInput: no such file, scale or experiment, or as `read_yaml`.
+    """
     known = _of_scale(scale, params)
     if experiment not in known:
         there = ", ".join(map(str, known)) or "nothing"
@@ -30,7 +34,11 @@ def read(experiment: str, scale: str, params: Path = base.PARAMS) -> dict:
 
 
 def experiments(scale: str, params: Path = base.PARAMS) -> list[str]:
-    """List the experiments that a scale has settings for, in the order of params.yaml."""
+    """List the experiments that a scale has settings for, in the order of params.yaml.
+
+    Raises:
+        BadInput: no such file or scale, or as `read_yaml`.
+    """
     return list(_of_scale(scale, params))
 
 
@@ -93,6 +101,10 @@ def parse_yaml(text: str, called: str) -> Any:
         raise BadInput(f"{called}: lists or mappings are nested too deeply to be settings") from error
     except _Refused as error:
         raise BadInput(f"{called}, line {error.problem_mark.line + 1}: {error.problem}") from error
+    except yaml.MarkedYAMLError as error:
+        # libyaml counts a line after the last one, where what was opened is not closed
+        line = f", line {min(error.problem_mark.line, text.count(chr(10))) + 1}" if error.problem_mark else ""
+        raise BadInput(f"{called}{line} is not YAML: {error.problem}") from error
     except (yaml.YAMLError, ValueError, TypeError) as error:
         raise BadInput(f"{called} is not YAML: {str(error).splitlines()[0]}") from error
 

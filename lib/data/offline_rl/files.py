@@ -45,7 +45,11 @@ def d4rl(name: str, path: Path | None = None, places: sources.Places = sources.P
 
 
 def prepare(name: str, places: sources.Places = sources.PROJECT) -> tuple[dict[str, Path], str]:
-    """Prepare the checked arrays of D4RL's data, {array: file}, and where they came from; see `sources.prepare`."""
+    """Prepare the checked arrays of D4RL's data, {array: file}, and where they came from; see `sources.prepare`.
+
+    Raises:
+        BadInput: as `sources.prepare` and `read_hdf5`.
+    """
     return sources.prepare(name, read_publisher, places)
 
 
@@ -56,7 +60,12 @@ def read_publisher(files: Mapping[str, bytes]) -> dict[str, np.ndarray]:
 
 
 def read_hdf5(file: Path | BinaryIO, name: str) -> dict[str, np.ndarray]:
-    """Read the arrays KEYS of a D4RL file, with as many rows each; `name` is what errors call it."""
+    """Read the arrays KEYS of a D4RL file, with as many rows each; `name` is what errors call it.
+
+    Raises:
+        BadInput: no whole HDF5 file, an absent array, other shapes or kinds, numbers that the file does not hold
+            itself, or an end that is neither 0 nor 1.
+    """
     if isinstance(file, Path) and file.is_dir():
         raise BadInput(f"{name} is a folder; name a D4RL file in HDF5 format")
     try:

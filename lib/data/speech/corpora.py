@@ -78,7 +78,11 @@ def wav_clip(path: Path, speaker: str, sex: str = "") -> Clip:
 
 
 def read_wav(path: Path) -> np.ndarray:
-    """Read the samples of a 16-bit mono file, int16 [n]. BadInput when it ends before it should."""
+    """Read the samples of a 16-bit mono file, int16 [n].
+
+    Raises:
+        BadInput: it ends before it should.
+    """
     with wave.open(str(path)) as file:
         content, announced = file.readframes(file.getnframes()), file.getnframes()
     if len(content) != 2 * announced:
@@ -93,7 +97,12 @@ def _long_enough(name: str, samples: int) -> None:
 
 def speechocean762_official(root: Path) -> Corpus:
     """Read it as published: each part has the tables wav.scp (utterance, file below the root), utt2spk (utterance,
-    speaker) and spk2gender (speaker, m or f)."""
+    speaker) and spk2gender (speaker, m or f).
+
+    Raises:
+        BadInput: a table is absent, damaged or lacks an entry, a file lies outside the corpus, an utterance stands
+            there twice, a part has fewer than two speakers, or as `wav_clip`.
+    """
     parts: dict[str, list[Clip]] = {}
     for part in PARTS:
         files = _table(root / part / "wav.scp")
@@ -139,7 +148,12 @@ def _table(path: Path) -> dict[str, str]:
 
 
 def speechocean762_packed(root: Path) -> Corpus:
-    """Read it with one Opus file a speaker; index.json says where each clip begins, and its length, in samples."""
+    """Read it with one Opus file a speaker; index.json says where each clip begins, and its length, in samples.
+
+    Raises:
+        BadInput: index.json is absent or damaged, a file lies outside the corpus or is two speakers', clips overlap,
+            are too short or go too far, or a part has fewer than two speakers.
+    """
     index, where = _index(root / "index.json"), str(root / "index.json")
     if index.get("sample_rate") != RATE:
         raise BadInput(f"{where}: sample_rate is {index.get('sample_rate')}; expected {RATE}")
@@ -228,7 +242,11 @@ def _decoded(path: Path, total: int) -> np.ndarray:
 
 
 def voxceleb(root: Path) -> Corpus:
-    """Take every file of VoxCeleb2's development set, and of VoxCeleb1 every file that a list of trials names."""
+    """Take every file of VoxCeleb2's development set, and of VoxCeleb1 every file that a list of trials names.
+
+    Raises:
+        BadInput: a folder, a list or a speaker's folder is absent or empty, or as `read_trials` and `wav_clip`.
+    """
     folder, below = root / "vox2_dev" / "wav", root / "vox1" / "wav"
     if not folder.is_dir():
         raise BadInput(f"{folder} does not exist; it would hold VoxCeleb2's development set as ID/VIDEO/NNNNN.wav")

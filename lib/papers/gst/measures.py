@@ -66,7 +66,8 @@ def ends(
     within = (runs.step > part[0] * length) & (runs.step <= part[1] * length)
     late = runs[within].groupby(KEYS)["return"].mean()
     last = runs[(runs.step == length) & (length >= (steps or 0))]
-    return last.assign(**{"return": late.reindex(pd.MultiIndex.from_frame(last[KEYS])).to_numpy()})
+    last = last[pd.MultiIndex.from_frame(last[KEYS]).isin(late.index)]  # the others have no evaluation in this part
+    return last.assign(**{"return": late.loc[pd.MultiIndex.from_frame(last[KEYS])].to_numpy()})
 
 
 def lead(

@@ -133,10 +133,7 @@ EXERCISES: dict[str, Checker] = {
         ],
         "First loss: gates open where u > 1 - pi; second: where u < pi; their difference times u - 1/2, gate by gate.",
         wrong=[
-            (
-                lambda losses, pi, u: [-x for x in _arm(losses, pi, u)],
-                "the sign: the loss with u > 1 - pi comes first.",
-            ),
+            (lambda losses, pi, u: [-x for x in _arm(losses, pi, u)], "the sign: u > 1 - pi comes first."),
             (_ar, "that is AR: one loss times 1 - 2u. ARM takes the difference of two."),
             (lambda losses, pi, u: [2 * x for x in _arm(losses, pi, u)], "the factor is u - 1/2, not 2u - 1."),
         ],
@@ -206,7 +203,7 @@ EXERCISES: dict[str, Checker] = {
         wrong=[
             (
                 lambda awake, open_now: not all(open_now),
-                "a neuron that has closed again is one to spare, not one that sleeps.",
+                "one that has closed again is one to spare, it does not sleep.",
             ),
             (lambda awake, open_now: not all(awake), "you do not ask whether one has closed again."),
             (lambda awake, open_now: all(open_now), "if all are open none sleeps, so there is none to wake."),
@@ -377,10 +374,7 @@ EXERCISES: dict[str, Checker] = {
         "Open gates times what each switches in the whole network (27, 864, 2304, ..., 4096, 10) times lambda.",
         wrong=[
             (lambda widths, lambdas: float(sum(lambdas)), "that is the price of one weight a layer."),
-            (
-                _price_of_small,
-                "a gate pays for the weights that it switches in the whole network, not in the shrunk one.",
-            ),
+            (_price_of_small, "a gate pays for what it switches in the whole network, not in the shrunk one."),
             (lambda widths, lambdas: _price(widths, [1.0] * 8), "multiply by lambda."),
         ],
         second="round(sum(n * w * l for n, w, l in zip(widths, switched, lambdas)), 6)",

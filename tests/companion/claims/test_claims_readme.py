@@ -5,8 +5,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from lib import base
 from lib.base import BadInput
-from lib.companion.claims import readme
+from lib.companion.claims import program, readme
 from lib.companion.results import CLAIMS, write_csv
 
 ROW = {
@@ -35,7 +36,15 @@ NOT_RUN = dict.fromkeys(("measured", "low", "high", "seeds", "cells", "data", "n
     "why": "why",
     "criterion": "",
 }
-CELL = {"id": "c", "cell": "digits/a", "measured": 1.234, "low": -0.5, "high": 3, "seeds": 5, "verdict": "undecided"}
+CELL = {
+    "id": "c",
+    "cell": "digits/a",
+    "measured": 1.234,
+    "low": -0.5,
+    "high": 3,
+    "seeds": 5,
+    "verdict": "undecided",
+} | {"reason": ""}
 TEXT = "# Title\n\n" + "".join(f"{readme.begin(p)}\n{readme.end(p)}\n\n" for p in readme.PARTS) + "After.\n"
 
 
@@ -147,6 +156,11 @@ def test_a_sentence_may_rest_on_one_cell_of_a_claim():
     assert readme.found("{-c@vgg: differs | .1f}", claims, cells) == "-1.2 [-3.0, 0.5]"
     with pytest.raises(BadInput, match="rests on c@vgg being 'undecided'; it is 'differs' now"):
         readme.found("{c@vgg: undecided}", claims, cells)
+    nothing = cells[:0]
+    with pytest.raises(BadInput, match="names vgg of claim c, which has 0 cells of that name"):
+        readme.found("{c@vgg: not run}", pd.DataFrame([ROW | NOT_RUN]), nothing)
+    with pytest.raises(BadInput, match="asks for a number of claim c, of which nothing was measured"):
+        readme.found("{c: not run}", pd.DataFrame([ROW | NOT_RUN]), nothing)
     with pytest.raises(BadInput, match="names resnet of claim c, which has 0 cells of that name"):
         readme.found("{c@resnet: differs}", claims, cells)
 
@@ -200,3 +214,28 @@ def test_a_readme_or_verdicts_that_are_not_there_are_refused(place: tuple[Path, 
 
 def test_every_column_the_tables_use_is_one_that_claims_writes():
     assert set(ROW) == {*CLAIMS, "scale", "kind", "criterion", "note"}
+
+
+def test_results_elsewhere_are_told_in_their_own_folder_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """And README tells of this checkout's."""
+    asked = []
+    monkeypatch.setattr(program, "write_all", lambda results, page: asked.append(page))
+    for results in (base.RESULTS, Path("results"), tmp_path):
+        monkeypatch.chdir(base.ROOT)
+        program.main(["--results", str(results)])
+    assert asked == [base.README, base.README, None]
+    write_csv(pd.DataFrame([ROW]), tmp_path / "claims.csv")
+    before = base.README.read_bytes()
+    readme.write(None, tmp_path)
+    assert "it works" in (tmp_path / "claims.md").read_text()
+    assert base.README.read_bytes() == before
+    readme.check(None, tmp_path)
+
+
+def test_a_reason_without_a_criterion_is_refused(capsys: pytest.CaptureFixture):
+    with pytest.raises(SystemExit) as stop:
+        program.main(["--because", "it was wrong"])
+    assert (stop.value.code, capsys.readouterr().err) == (
+        2,
+        "lib.claims: --because says why criteria were changed: it needs --written\n",
+    )

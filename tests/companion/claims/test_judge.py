@@ -10,11 +10,11 @@ import pytest
 
 from lib.base import BadInput
 from lib.companion.claims import papers, program, readme
-from lib.companion.claims.judge import CELLS as CELL_COLUMNS
 from lib.companion.claims.judge import judge, measure
 from lib.companion.claims.papers import Claim, Paper
 from lib.companion.claims.program import main
 from lib.companion.claims.scorecard import scorecard
+from lib.companion.results import CELLS as CELL_COLUMNS
 from lib.companion.results import CLAIMS, write_csv
 
 HALF = 12.706204736 * 0.5  # t with 1 degree of freedom times the standard error of two values that are 1 apart
@@ -44,7 +44,7 @@ def runs(folder: Path, cells: dict[tuple[str, str], tuple[list[float], list[floa
 def judged(results: Path, *claims: Claim, scale: str = "quick", name: str = "two_four") -> dict:
     table, cells = judge([paper(*claims, name=name)], scale, results)
     assert list(table.columns) == list(CLAIMS)
-    assert list(cells.columns) == CELL_COLUMNS
+    assert list(cells.columns) == list(CELL_COLUMNS)
     assert len(table) == len(claims)
     return table.iloc[0].to_dict()
 

@@ -92,7 +92,7 @@ def test_two_claims_with_one_id_are_refused_even_in_two_papers(tmp_path: Path):
 def test_a_file_that_is_not_yaml_is_refused(tmp_path: Path):
     (tmp_path / "p").mkdir()
     (tmp_path / "p" / "claims.yaml").write_text("claims: [\n - x: y: z")
-    assert refused(tmp_path).startswith("p/claims.yaml is not YAML: ")
+    assert refused(tmp_path).startswith("p/claims.yaml, line 2 is not YAML: ")
 
 
 @pytest.mark.parametrize("row", [[], [1], [1, 2, 3]])

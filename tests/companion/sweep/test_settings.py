@@ -114,7 +114,7 @@ def test_a_list_with_a_value_twice_is_refused_with_its_name():
         ("real: {x: {a: 1}}\npaper:", "no scale 'quick' in p.yaml; there are: real, paper"),
         ("", "no scale 'quick' in p.yaml; there are: "),
         ("- 1", "p.yaml: expected scales by name, found [1]"),
-        ("quick: {x: [", "p.yaml is not YAML: while parsing a flow node"),
+        ("quick: {x: [", "p.yaml, line 1 is not YAML: did not find expected node content"),
         ("2: {}\nreal: {}", "no scale 'quick' in p.yaml; there are: 2, real"),
         ("quick: {3: {}, y: {}}", "p.yaml: scale quick has no 'x'; it has: 3, y"),
         ("quick: {x: {a: 1, a: 2}}", "p.yaml, line 1: 'a' stands there twice"),
@@ -122,11 +122,11 @@ def test_a_list_with_a_value_twice_is_refused_with_its_name():
         ("quick: &a {x: *a}", "p.yaml, line 1: an alias stands for itself"),
         (
             "quick: {x: !!python/object:os.system {}}",
-            "p.yaml is not YAML: could not determine a constructor for the tag "
+            "p.yaml, line 1 is not YAML: could not determine a constructor for the tag "
             "'tag:yaml.org,2002:python/object:os.system'",
         ),
         ("[" * 3000, "p.yaml: lists or mappings are nested too deeply to be settings"),
-        ("quick: {x: {[1]: 2}}", "p.yaml is not YAML: while constructing a mapping"),
+        ("quick:\n  x: {[1]: 2}", "p.yaml, line 2 is not YAML: found unhashable key"),
     ],
 )
 def test_a_params_file_without_the_settings_is_refused_in_one_line(tmp_path: Path, text: str, line: str):

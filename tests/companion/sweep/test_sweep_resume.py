@@ -83,7 +83,7 @@ def test_a_finished_csv_is_not_shortened(toys, clock: SimpleNamespace, scale: st
     toys(scale=scale)
     toys.toy.before = toys.over_at(clock, ("b", 0))
     assert toys("--budget", "25m", *(["--again"] if scale == "real" else []), scale=scale) == 2
-    assert toys.err.endswith("has 4 configurations and stays as it is: 1 are finished now, which are kept; "
+    assert toys.err.endswith("has 4 configurations and stays as it is: only 1 of 4 are finished in this sweep; "
                              "the same command goes on")  # fmt: skip
     assert toys.csv(scale).read_text() == toys.TABLE
     assert len(list(toys.store(scale).glob("*.json"))) == 1
@@ -93,7 +93,7 @@ def test_fewer_settings_do_not_shorten_a_real_csv_unaware(toys):
     toys(scale="real")
     toys.toy.params.write_text("real: {toy: {names: [a, b]}}")
     assert toys(scale="real") == 2
-    assert "has 4 configurations and stays as it is: 2 are finished now" in toys.err
+    assert "has 4 configurations and stays as it is: the settings name 2 now; --again writes" in toys.err
     assert toys.csv("real").read_text() == toys.TABLE
     assert toys("--again", scale="real") == 0
     assert set(pd.read_csv(toys.csv("real")).name) == {"a", "b"}
@@ -245,3 +245,19 @@ def test_how_many_seeds_a_sweep_has_changes_none_of_them():
     assert provenance.fewer_or_more_seeds({"env": "hopper"}) == [{"env": "hopper"}]
     stack = {"env": "hopper", "seeds": 5}  # two of its seeds are not the five
     assert provenance.fewer_or_more_seeds(stack) == [stack]
+
+
+def test_a_run_file_with_a_blank_cell_is_kept_when_fewer_rows_take_its_place(toys):
+    toys()
+    blank = toys.TABLE.replace("c,1,1", ",1,1").encode()
+    toys.csv().write_bytes(blank)
+    assert toys("--budget", "0s") == 0
+    assert toys.err == "lib.sweep: toy.csv has a row without name; kept as toy.damaged"
+    assert toys.csv().with_suffix(".damaged").read_bytes() == blank
+    assert toys.csv().read_text() == "name,step,value\n"
+
+
+def test_again_is_refused_where_everything_is_computed_anew(toys):
+    assert toys("--again") == 2
+    assert toys.err == "lib.sweep: --again is for the scales real and paper: quick is computed anew by every sweep"
+    assert toys.toy.steps == []
