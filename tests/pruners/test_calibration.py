@@ -17,6 +17,7 @@ from lib.pruners import calibration
 from lib.pruners.layers import as_matrix
 from lib.training.examples import Examples
 from lib.training.supervised import Training, accuracy, train
+from tests.pruners.by_keyword import ByKeyword
 
 
 @pytest.fixture(scope="module")
@@ -112,17 +113,6 @@ def test_sums_of_a_transposed_convolution_are_exact_where_many_of_its_products_m
     coded = calibration.quantised(nn.Sequential(layer), {"0.weight": 1.0})[0].layer
     codes = torch.randint(64, 128, (1, 512, 8, 8)).double()
     assert torch.equal(coded(codes.to(coded.weight.dtype)).double(), copy.deepcopy(coded).double()(codes))
-
-
-class ByKeyword(nn.Module):
-    """A network that calls its layer by keyword."""
-
-    def __init__(self, layer: nn.Module):
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layer(input=x)
 
 
 def test_a_layer_that_is_called_by_keyword_is_simulated_as_any_other():

@@ -12,6 +12,7 @@ from lib.models.resnet import resnet20
 from lib.papers.gst import measures
 from lib.pruners import groups
 from lib.pruners.sizes import flops, operations_per_byte, parameters, sizes
+from tests.pruners.by_keyword import ByKeyword
 
 
 def test_parameters_are_weights_biases_and_norms_whether_masked_or_not():
@@ -112,17 +113,6 @@ def test_weights_that_share_coefficients_have_no_sizes_until_they_are_detached(r
         sizes(model, (16,))
     pruners.detach(model)
     assert sizes(model, (16,))["parameters"] == 136
-
-
-class ByKeyword(nn.Module):
-    """A network that calls its layer by keyword."""
-
-    def __init__(self, layer: nn.Module):
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layer(input=x)
 
 
 @pytest.mark.parametrize("layer", [nn.Linear(3, 5), nn.ConvTranspose1d(3, 5, 2)])
