@@ -247,8 +247,8 @@ def against_sparsity(axes: Axes, ends: pd.DataFrame) -> None:
     band.
 
     Args:
-        ends: one row a run, columns pruner, sparsity, normalised_return. Sparsities stand at equal distances, every
-            second one shaded.
+        ends: one row a run, columns pruner, sparsity, normalised_return. Sparsities stand at equal distances,
+            with thin lines between them.
     """
     dense = interval(ends.normalised_return[ends.pruner == "dense"].tolist())
     if dense.seeds > 1:
@@ -265,8 +265,8 @@ def against_sparsity(axes: Axes, ends: pd.DataFrame) -> None:
             bars = [[e.value - e.low for e in found], [e.high - e.value for e in found]]
         look = {"capsize": 2, "markersize": 5, "linewidth": 1, "elinewidth": 1}
         axes.errorbar(places, means, yerr=bars, **look, **variant_style(pruner, PRUNERS))
-    for place in range(1, len(sparsities), 2):  # which marks belong together
-        axes.axvspan(place - 0.5, place + 0.5, color="0.94", linewidth=0, zorder=0)
+    for place in range(1, len(sparsities)):  # which marks belong together
+        axes.axvline(place - 0.5, color="0.8", linewidth=0.8, zorder=0)
     axes.set_xticks(range(len(sparsities)), [f"{100 * sparsity:g}" for sparsity in sparsities])
     axes.set(xlabel="weights removed, %", xlim=(-0.5, len(sparsities) - 0.5))
     axes.grid(axis="x", visible=False)
@@ -305,12 +305,12 @@ def over_epochs(axes: Axes, rows: pd.DataFrame, column: str, direction: str) -> 
     The mean is of epochs that most seeds have. A seed that has no row there counts with its latest value: an
     expansion that ends by itself has fewer epochs.
     """
-    look = {"color": DIRECTIONS[direction][1]}
-    for _, one in rows.groupby("seed"):
-        axes.plot(one.epoch, one[column], linewidth=1, alpha=0.3, **look)
+    look, seeds = {"color": DIRECTIONS[direction][1]}, rows.groupby("seed")
+    for _, one in seeds:  # of many, lines would make a large file
+        axes.plot(one.epoch, one[column], linewidth=1, alpha=0.3, rasterized=len(seeds) > 10, **look)
     table = rows.pivot(index="epoch", columns="seed", values=column)
     mean = table.ffill()[table.notna().mean(axis=1) > 0.5].mean(axis=1)
-    axes.plot(mean.index, mean, linewidth=2.5, label="mean of seeds" if rows.seed.nunique() > 1 else "one seed", **look)
+    axes.plot(mean.index, mean, linewidth=2.5, label="mean of seeds" if len(seeds) > 1 else "one seed", **look)
     for stage in (1, 2):
         axes.axvline(rows[rows.stage == stage].epoch.max(), color="black", linestyle=":", linewidth=1)
 

@@ -231,7 +231,7 @@ SOLUTIONS = {
     "12.3": 77.6,
     "12.4": scaled_column,
     "12.5": 3.2,
-    "13.1": 80,
+    "13.1": 66.7,
     "13.2": lambda weights, sparsity: 20 * round((1 - sparsity) * weights),
     "13.3": 79.8,
     "13.4": 76.2,

@@ -62,6 +62,44 @@ def test_a_scalar_or_nothing_is_no_list():
     assert right(lambda: []) is not None
 
 
+def test_the_formula_of_the_hint_is_right_though_it_rounds_elsewhere():
+    def as_hinted(step, final, start, every, times):
+        n = min(max((step - start) // every, 0), times)
+        return final * (1 - (1 - n / times) ** 3)
+
+    assert "final * (1 - (1 - n / times) ** 3)" in EXERCISES["00.4"].second
+    assert as_hinted(250, 0.8, 200, 50, 12) != SOLUTIONS["00.4"](250, 0.8, 200, 50, 12)
+    assert EXERCISES["00.4"](as_hinted) is None
+
+
+def test_numbers_may_differ_by_rounding_and_by_no_more():
+    right = checkers.function(lambda: [0.3, 0.0], [()], "Add.")
+    assert right(lambda: [0.1 + 0.2, 1e-16]) is None
+    assert right(lambda: [0.3 + 1e-8, 0.0]) is not None
+    assert right(lambda: [0.3, 1e-8]) is not None
+    whole = checkers.function(lambda: 10**12, [()], "Count.")
+    assert whole(lambda: 10**12 + 1) is not None
+    assert whole(lambda: 1e12) is None
+
+
+def test_two_matrices_may_come_as_a_list():
+    def as_list(*case):
+        return list(SOLUTIONS["42.4"](*case))
+
+    assert EXERCISES["42.4"](as_list) is None
+    right = checkers.function(lambda: ([1.0], [[2.0, 3.0]]), [()], "Give both.")
+    assert right(lambda: [np.ones(1), [[2.0, 3.0]]]) is None
+    assert right(lambda: [[1.0], [[2.0, 4.0]]]) is not None
+    assert right(lambda: [[1.0]]) is not None
+
+
+def test_parts_of_different_shapes_are_wrong_without_the_name_of_an_error():
+    right = checkers.function(lambda: [[1.0, 2.0], [3.0, 4.0]], [()], "Two rows of two.")
+    assert right(lambda: [[1.0], [3.0, 4.0]]) == "Two rows of two. It differs on the input ."
+    both = checkers.function(lambda: ([1.0], [2.0, 3.0]), [()], "Give both.")
+    assert both(lambda: np.ones(2)) == "Give both. It differs on the input ."
+
+
 def test_an_answer_that_changes_its_input_stays_wrong():
     judge = checkers.function(sum, [([1, 2, 3],)], "Add all of them.")
 

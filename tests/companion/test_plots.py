@@ -73,15 +73,16 @@ def test_bars_against_sparsity_end_at_low_and_high_and_the_band_is_the_dense_age
     assert (band.get_y(), band.get_y() + band.get_height()) == ends(skewed(OTHERS))
 
 
-def test_every_second_sparsity_is_shaded_and_its_marks_lie_within(axes):
+def test_lines_between_sparsities_keep_their_marks_apart(axes):
     rows = [{"pruner": "dense", "sparsity": 0.0, "normalised_return": 1.0}]
     for pruner in ("snip", "grasp", "magnitude", "random", "snip_shuffled"):
         rows += [{"pruner": pruner, "sparsity": sparsity, "normalised_return": 1.0} for sparsity in (0.5, 0.9, 0.95)]
     plots.against_sparsity(axes, pd.DataFrame(rows))
-    (shade,) = axes.patches  # one dense agent has no interval, and so no band
+    assert not axes.patches  # one dense agent has no interval, and so no band
+    first, second = (x for (x, other) in (line.get_xdata() for line in axes.lines if line.get_color() == "0.8"))
     places = [place for line in axes.lines if len(line.get_xdata()) == 3 for place in line.get_xdata()]
-    inside = [place for place in places if shade.get_x() < place < shade.get_x() + shade.get_width()]
-    assert [round(place) for place in inside] == [1] * 5
+    assert [round(place) for place in places if first < place < second] == [1] * 5
+    assert len([place for place in places if place < first]) == len([place for place in places if place > second]) == 5
 
 
 @pytest.mark.usefixtures("wider_above")

@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
+from lib import base
 from lib.base import BadInput
 from lib.data import sources, text
 
+SHAKESPEARE = base.ROOT.parent / "shared" / "data" / "text" / "tinyshakespeare.txt"
 PLAY = "ANNA:\nWho is there?\nSpeak!\n\nBRUNO:\nANNA: so you said.\n\n\nCLARA:\nNo.\n\nANNA:\n\nBRUNO:\nYes."
 
 
@@ -64,6 +66,16 @@ def test_no_scene_is_in_two_parts(passages):
     scenes = [set(passages.scenes[part].tolist()) for part in text.PARTS]
     assert all(scenes)
     assert sum(len(own) for own in scenes) == len(set.union(*scenes))
+
+
+@pytest.mark.skipif(not SHAKESPEARE.is_file(), reason="the packed text is not beside the repository")
+def test_no_test_passage_of_the_public_text_is_learned_from():
+    found = text.passages(text.parse("tinyshakespeare", SHAKESPEARE.read_text()), speakers=20, window=128)
+    said = {
+        part: set(zip(map(bytes, found.tokens[part]), found.labels[part].tolist(), strict=True)) for part in text.PARTS
+    }
+    assert len(said["test"]) > 1000
+    assert not said["train"] & (said["valid"] | said["test"])
 
 
 def test_a_passage_is_said_by_its_speaker_in_its_scene_and_ends_with_a_new_line(play, passages):

@@ -139,11 +139,20 @@ def _close(answer: object, right: float, tolerance: float) -> bool:
 
 
 def _same(one: object, other: object) -> bool:
-    """Whether two results are equal in shape and in every number; a number is no list of one.
+    """Whether a second result is the first one in shape and, but for rounding, in every number.
 
-    The parts of a tuple may differ in shape, so they are compared one by one.
+    A number is no list of one. The parts of a tuple may differ in shape, so they are compared one by one, and a list of
+    as many parts will do.
     """
-    if isinstance(one, tuple) and isinstance(other, tuple):
+    if isinstance(one, tuple) and isinstance(other, (tuple, list)):
         return len(one) == len(other) and all(_same(a, b) for a, b in zip(one, other, strict=True))
-    one, other = (np.asarray(each.detach().cpu() if hasattr(each, "detach") else each) for each in (one, other))
-    return one.shape == other.shape and bool(np.array_equal(one, other))
+    try:
+        one, other = (np.asarray(each.detach().cpu() if hasattr(each, "detach") else each) for each in (one, other))
+    except ValueError:  # parts of different shapes are no array
+        return False
+    if one.shape != other.shape:
+        return False
+    kinds = [each.dtype.kind for each in (one, other)]
+    if "f" in kinds and set(kinds) <= set("fiu"):
+        return bool(np.allclose(one, other, rtol=1e-9, atol=1e-12))  # one formula, written in two ways
+    return bool(np.array_equal(one, other))

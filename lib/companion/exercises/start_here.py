@@ -216,7 +216,7 @@ EXERCISES: dict[str, Checker] = {
             87.5: "they may all lie above or all below; both count.",
         },
         second="1 - 2 x (1/2)^3.",
-        learned="So below ten seeds this project takes Student's t, which is wider and keeps what it promises.",
+        learned="So this project takes Student's t, which is wider for three seeds and keeps what it promises.",
     ),
     "62.1": number(
         128 * 64 // 2 * 4 + storage.metadata_bits("two_four", 128, 64, 128 * 32) // 8,

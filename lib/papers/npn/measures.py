@@ -153,6 +153,20 @@ def at_share(runs: pd.DataFrame, variant: str, share: float) -> Values:
     return by_cell(first.accuracy - first.accuracy_before)
 
 
+def has_to_spare(runs: pd.DataFrame, variant: str, against: str) -> Values:
+    """Say for each seed whether all layers of a network have a closed gate in the end: 100 if so, 0 if one has none.
+
+    The mean over seeds is the share of seeds, in percent. A layer that is as large as that of `against`, the whole
+    network, has none. Architectures as npn_moons writes them: the first number is that of inputs, the last of classes.
+    """
+    both = _side_by_side(runs, {"one": (variant, None), "whole": (against, None)}, "architecture").astype(str)
+    spare = [
+        100.0 * all(few < all_of for few, all_of in list(zip(*map(_counts, pair), strict=True))[1:-1])
+        for pair in zip(both.one, both.whole, strict=True)
+    ]
+    return by_cell(pd.Series(spare, both.index))
+
+
 def weights(network: str, architecture: str) -> int:
     """Count the weights of an architecture in the paper's notation, counted as its tables count: products of open
     gates.
@@ -161,7 +175,7 @@ def weights(network: str, architecture: str) -> int:
         network: a key of NETWORKS.
         architecture: open gates of each layer, such as "7-9-109-30"; of the moons "64-50".
     """
-    layers, counts = _layers(network), [int(count) for count in architecture.split("-")]
+    layers, counts = _layers(network), _counts(architecture)
     if len(counts) != len(layers):
         raise BadInput(f"{architecture} has {len(counts)} numbers, {network} has {len(layers)} layers with gates")
     total = 0
@@ -244,7 +258,15 @@ def variance_against_ar(kind: str, k: float, phi: float) -> float:
 
 def _open_gates(architecture: str) -> int:
     """How many gates are open, from the paper's notation."""
-    return sum(map(int, architecture.split("-")))
+    return sum(_counts(architecture))
+
+
+def _counts(architecture: str) -> list[int]:
+    """The numbers of the paper's notation."""
+    counts = architecture.split("-")
+    if not all(count.isdecimal() for count in counts):
+        raise BadInput(f"architecture {architecture!r}: expected whole numbers with - between, such as 7-9-109-30")
+    return [int(count) for count in counts]
 
 
 @cache

@@ -215,16 +215,17 @@ EXERCISES: dict[str, Checker] = {
         learned="SNIP does not see units that the weights know of; drawn before they see the data, they know of none.",
     ),
     "13.1": number(
-        100 * (1 - 2 / (2 + 4 + 4)),
+        100 * (1 - 2 / (2 + 2 + 2)),
         "A kept weight costs its value and two indices, a dense one its value alone: when are both files equal?",
         tolerance=0.05,
         wrong={
-            20.0: "that is the share that is kept; how much is removed?",
-            66.7: "a place has two numbers, its row and its column.",
-            88.9: "that is with 64-bit numbers for row and column; here they have 32.",
+            33.3: "that is the share that is kept; how much is removed?",
+            50.0: "a place has two numbers, its row and its column.",
+            80.0: "so it is where row and column have twice the bits of the value; here they have as many.",
+            88.9: "that is with 64-bit numbers for row and column; here they have 16.",
         },
-        second="10 (1 - s) = 2.",
-        learned="It is the same 80 % as with 4-byte values and 8-byte indices: only their ratio counts.",
+        second="6 (1 - s) = 2.",
+        learned="Row and column cost twice the value here, in the lesson four times: only that ratio counts.",
     ),
     "13.2": function(
         _coo_bytes,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -161,18 +162,25 @@ def late_gain(runs: pd.DataFrame, algorithm: str, share: float = 0.2, variant: s
 
 
 def share_kept(
-    runs: pd.DataFrame, algorithms: Sequence[str], pruners: Sequence[str], sparsity: float, at_least: float
+    runs: pd.DataFrame,
+    algorithms: Sequence[str],
+    pruners: Sequence[str],
+    sparsity: float,
+    at_least: float,
+    learned: float | None = None,
 ) -> dict[str, Interval]:
     """Compute the share of all experiments in which pruned agents keep so much of their return on average.
 
-    An experiment is an algorithm with a pruner on an environment; what its seeds keep (`kept_return`) is averaged. The
+    An experiment is an algorithm with a pruner on an environment; what its seeds keep (`kept_return`, which says what
+    `learned` is) is averaged. The
     95 % interval draws each experiment's mean from Student's t of its own seeds, whose spread so few tell badly; one of
     a single seed, which says nothing of its spread, may turn out either way.
 
     Returns:
         {"data/n experiments": share}.
     """
-    kinds = [kept_return(runs, algorithm, pruner, sparsity) for algorithm in algorithms for pruner in pruners]
+    kept = partial(kept_return, runs, sparsity=sparsity, learned=learned)
+    kinds = [kept(algorithm, pruner) for algorithm in algorithms for pruner in pruners]
     by_data: dict[str, list[np.ndarray]] = {}
     for where, ratios in [pair for found in kinds for pair in found.items()]:
         by_data.setdefault(where.split("/")[0], []).append(np.array(list(ratios.values())))
@@ -200,6 +208,16 @@ def unseen(runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float, sca
     """Count how many observations a pruned network does not see: {"data/env": {seed: number}}."""
     kind = _kind(algorithm, pruner, sparsity)
     return by_cell(paired(_of(runs, scaled=scaled), INDEX, kind, kind, "unseen").one.astype(float))
+
+
+def seen_again(runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float) -> Values:
+    """Count how many more observations a pruned network sees where they are scaled: {"data/env": {seed: number}}."""
+    raw, scaled = (unseen(runs, algorithm, pruner, sparsity, scaled) for scaled in (False, True))
+    return {
+        where: {seed: raw[where][seed] - number for seed, number in of_seeds.items() if seed in raw[where]}
+        for where, of_seeds in scaled.items()
+        if where in raw
+    }
 
 
 def lead_of_last(runs: pd.DataFrame, pruner: str, sparsity: float, variant: str = "normalised") -> Values:

@@ -283,6 +283,7 @@ EXERCISES: dict[str, Checker] = {
         wrong={
             100: "that would be an honest bootstrap; with two seeds half of the draws take one of them twice.",
             50: "that is the root of the mean variance against the spread of one seed; the true value is 1/sqrt(2).",
+            81.6: "you divide by 3; the four draws are all there are, so divide by 4.",
             141: "turn the quotient round: what the bootstrap gives, in percent of the truth.",
         },
         second="The drawn mean has variance (a - b)^2 / 8, 1/4 on average; the truth is 1/2.",

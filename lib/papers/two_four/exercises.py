@@ -170,7 +170,7 @@ EXERCISES: dict[str, Checker] = (
             tolerance=1.0,
             wrong={
                 74.4: "that is 2:4; use n=4, m=8.",
-                82.3: "that is the free choice of half of the weights.",
+                79.6: "that is the free choice of half of the weights.",
                 50: "that is the share of weights; the question is about their magnitude.",
             },
             second="mask = pruners.n_of_m(scores, 4, 8)['w']; 100 * random[mask].abs().sum() / random.abs().sum()",

@@ -194,9 +194,10 @@ def _by_amount(
     """Subtract what `against` reaches at the end of phase 2, for the fewest or all examples or each number of them."""
     if which not in (None, "fewest", "all"):
         raise BadInput(f"{amount}={which!r}: known are fewest, all, or none for each number of {amount}")
-    pairs.refuse_absent(runs, "variant", variant, against)
+    second = runs[runs.phase == 2]
+    pairs.refuse_absent(second, "variant", variant, against)
     index = ["data", "network", amount, "seed"]
-    ends = pairs.last(runs[runs.phase == 2], [*index, "variant", *averaged])
+    ends = pairs.last(second, [*index, "variant", *averaged])
     means = ends.groupby([*index, "variant"])[column].mean().unstack("variant")
     found = (means[variant] - means[against]).dropna().reset_index(name="points")
     if which is None:
@@ -208,13 +209,17 @@ def _by_amount(
 
 def fewer_labels(runs: pd.DataFrame, variant: str, against: str) -> Values:
     """Subtract `points` with all labels from those with the fewest: below 0 where few labels cost the variant more."""
-    few, everything = (points(runs, variant, against, labels) for labels in ("fewest", "all"))
-    return {cell: {seed: few[cell][seed] - value for seed, value in of.items()} for cell, of in everything.items()}
+    return _fewest_less_all(points, runs, variant, against)
 
 
 def fewer_canvases(runs: pd.DataFrame, variant: str, against: str) -> Values:
     """Subtract `precision` with all canvases from that with the fewest: below 0 where few cost the variant more."""
-    few, everything = (precision(runs, variant, against, canvases) for canvases in ("fewest", "all"))
+    return _fewest_less_all(precision, runs, variant, against)
+
+
+def _fewest_less_all(compare: Callable[..., Values], runs: pd.DataFrame, variant: str, against: str) -> Values:
+    """What a comparison says of the fewest examples, less what it says of all."""
+    few, everything = (compare(runs, variant, against, which) for which in ("fewest", "all"))
     return {cell: {seed: few[cell][seed] - value for seed, value in of.items()} for cell, of in everything.items()}
 
 

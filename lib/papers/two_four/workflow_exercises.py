@@ -106,7 +106,7 @@ EXERCISES: dict[str, Checker] = {
             ),
         ],
         second="half = stats.t.ppf(0.975, n - 1) * np.std(differences, ddof=1) / np.sqrt(n)",
-        learned="This is how every verdict of this book is computed for fewer than ten seeds.",
+        learned="This is how this book computes the verdict on a mean over seeds, however many there are.",
     ),
     "23.4": function(
         _masked_step,

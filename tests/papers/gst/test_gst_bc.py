@@ -10,7 +10,7 @@ from lib.base import BadInput
 from lib.companion.sweep.context import Context, Stopped
 from lib.companion.sweep.grid import Grid
 from lib.papers.gst.experiments import gst_bc as experiment
-from lib.papers.gst.experiments.gst_bc import Blocks, Task
+from lib.papers.gst.experiments.gst_bc import Grouping, Task
 from lib.training.bc import PlainBCSettings
 
 pytestmark = pytest.mark.usefixtures("by_chance")
@@ -18,7 +18,7 @@ TASK = Task(
     env="hopper",
     layers=("actor.layers.1.weight",),
     kept=(0.125,),
-    blocks=(Blocks(2, 0.5), Blocks(4, 1.0)),
+    blocks=(Grouping(2, 0.5), Grouping(4, 1.0)),
     seeds=2,
     steps=16,
     every=8,
@@ -100,8 +100,8 @@ def test_what_cannot_be_is_refused():
     for change, line in (
         ({"kept": (0.3,)}, "blocks of 4 cannot be pruned to kept=0.3"),
         ({"kept": (1.0,)}, "blocks of 1 cannot be pruned to kept=1.0"),
-        ({"blocks": (Blocks(1, 0.5),)}, "single weights are trained anyway"),
-        ({"blocks": (Blocks(4, 1.5),)}, r"shift=1.5 is not in \[0, 1\]"),
+        ({"blocks": (Grouping(1, 0.5),)}, "single weights are trained anyway"),
+        ({"blocks": (Grouping(4, 1.5),)}, r"shift=1.5 is not in \[0, 1\]"),
         ({"prune_every": 9}, "a ramp that ends at 0.5 of 16 steps has no pruning"),
         ({"every": 5}, "steps=16 a multiple of every=5"),
         ({"source": "hearsay"}, "offline data 'hearsay': known are"),

@@ -14,7 +14,7 @@ from lib.models.game_player import ActorCritic, Sizes
 from lib.papers.gst.experiments import gst_games as experiment
 from lib.papers.gst.experiments.algorithm import share
 from lib.papers.gst.experiments.gst_games import Task, begun, layers
-from lib.papers.gst.experiments.methods import Blocks, Pruning
+from lib.papers.gst.experiments.methods import Blocks, RewardPruning
 from lib.pruners import attached, groups, prunable
 from lib.training.actor_critic import Settings
 from tests.papers.gst.resuming import end_of
@@ -26,7 +26,7 @@ TASK = Task(
     steps=480,
     every=120,
     learner=Settings(games=4, steps=5, frames=2, network=Sizes((4, 8), (3, 3), (2, 1), 8)),
-    pruning=Pruning(increase=0.3, every=2, initial_reward=-1.0),
+    pruning=RewardPruning(increase=0.3, every=2, initial_reward=-1.0),
     blocks=(Blocks(2, 1.0), Blocks(4, 0.25)),
     window=5,
 )

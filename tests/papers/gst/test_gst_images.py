@@ -17,7 +17,7 @@ from lib.models.resnet import resnet32, small_resnet
 from lib.papers.gst.experiments import gst_images as experiment
 from lib.papers.gst.experiments.algorithm import share
 from lib.papers.gst.experiments.gst_images import Task, chosen
-from lib.papers.gst.experiments.methods import Blocks, Pruning
+from lib.papers.gst.experiments.methods import Blocks, RewardPruning
 from lib.training.supervised import Training
 from tests.papers.gst.resuming import end_of
 from tests.papers.stopping import StoppedAt
@@ -30,7 +30,7 @@ TASK = Task(
     seeds=1,
     held_out=0.25,
     training=Training(epochs=3, batch=16, learning_rate=0.05),
-    pruning=Pruning(increase=0.3, every=2),
+    pruning=RewardPruning(increase=0.3, every=2),
     blocks=(Blocks(4, 0.5), Blocks(4, 0.25, "block4_friendly_block2")),
 )
 DENSE, RWP, BLOCKS, FRIENDLY = experiment.configurations(experiment.Settings((TASK,)))

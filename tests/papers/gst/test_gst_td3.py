@@ -10,7 +10,7 @@ from lib.companion.sweep import settings
 from lib.companion.sweep.context import Context, Stopped
 from lib.companion.sweep.grid import Grid
 from lib.papers.gst.experiments import gst_td3, online
-from lib.papers.gst.experiments.gst_td3 import Blocks, Pruning, Task, ramp
+from lib.papers.gst.experiments.gst_td3 import Blocks, Task, WindowedPruning, ramp
 from lib.papers.gst.experiments.online import Evaluation
 from lib.pruners.groups import CONVERSIONS
 from lib.training import td3
@@ -23,7 +23,7 @@ TASK = Task(
     steps=120,
     evaluation=Evaluation(every=40, episodes=1),
     td3=td3.Settings(hidden=(8, 8), batch=16, random_steps=10, buffer=200),
-    pruning=Pruning(increase=0.1, every=10, initial_reward=-1.0, window=3),
+    pruning=WindowedPruning(increase=0.1, every=10, initial_reward=-1.0, window=3),
     blocks=(Blocks(4, 0.25), Blocks(4, 0.25, "block4_friendly_block2")),
     starts=(0, 20),
     rewards=("training", "evaluation"),
@@ -111,11 +111,11 @@ def test_each_reward_is_tried_from_the_first_start_and_each_start_with_the_first
 
 
 def test_a_ramp_has_the_average_it_was_made_for():
-    schedule = ramp(0.3, begin=100, steps=1000, end=0.5, pruning=Pruning(every=50))
+    schedule = ramp(0.3, begin=100, steps=1000, end=0.5, pruning=WindowedPruning(every=50))
     assert sum(schedule.target(step) for step in range(1, 1001)) / 1000 == pytest.approx(0.3)
     assert schedule.target(499) < schedule.target(500) == schedule.target(1000)
     assert schedule.target(99) == 0
-    assert ramp(0.9, 0, 1000, 0.5, Pruning(every=50, limit=0.9)).final == 0.9
+    assert ramp(0.9, 0, 1000, 0.5, WindowedPruning(every=50, limit=0.9)).final == 0.9
 
 
 def test_the_settings_of_all_scales_are_as_the_issue_asks():

@@ -56,6 +56,15 @@ def test_what_a_network_loses_until_a_share_of_its_weights_is_left():
     assert measures.at_share(as_variant, "sparsify", 50) == {"mnist/a": {0: -2.0}}
 
 
+def test_an_expansion_has_to_spare_where_every_layer_has_a_closed_gate():
+    columns = ["data", "network", "direction", "seed", "stage", "epoch", "architecture"]
+    ends = {0: "2-79-68-2", 1: "2-100-79-2", 2: "2-99-80-2", 3: "2-100-80-2"}
+    rows = [["moons", "a", "dense", seed, 1, 9, "2-100-80-2"] for seed in ends]
+    rows += [["moons", "a", "expand", seed, 2, 9, end] for seed, end in ends.items()]
+    runs = pd.DataFrame(rows, columns=columns)
+    assert measures.has_to_spare(runs, "expand", "dense") == {"moons/a": {0: 100.0, 1: 0.0, 2: 0.0, 3: 0.0}}
+
+
 def test_a_column_variant_counts_where_there_is_one():
     runs = RUNS.assign(variant=RUNS.direction.replace("expand", "k 2"), direction="sparsify")
     assert measures.factor(runs, ["k 2", "sparsify"]) == {"mnist/a": {0: 2.0, 1: 2.0}}
@@ -74,6 +83,11 @@ def test_rows_at_several_tau_are_compared_and_those_at_the_papers_count_elsewher
     assert measures.undecided(runs, "sparsify", (0.1, 0.9), stage=1) == {"digits/a": {0: 0.0}}
     with pytest.raises(BadInput, match=r"no tau 0\.2; they have: 0\.1, 0\.5, 0\.9"):
         measures.over_taus(runs, "sparsify", (0.2, 0.5), stage=2)
+
+
+def test_an_architecture_that_is_not_of_numbers_is_refused():
+    with pytest.raises(BadInput, match="'7-9-109-3O': expected whole numbers with - between"):
+        measures.weights("lenet5", "7-9-109-3O")
 
 
 def test_a_variant_that_the_runs_do_not_have_is_refused_with_those_they_have():

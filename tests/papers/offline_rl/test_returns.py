@@ -147,6 +147,8 @@ def test_scaled_observations_are_compared_with_observations_as_they_are():
     assert measures.kept_return(richer, "bc", "snip", 0.95, scaled=True) == {key: {0: 1.5, 1: 2.2}}
     assert measures.unseen(both, "bc", "random", 0.95, scaled=False) == {key: {0: 4.0}}
     assert measures.unseen(both, "bc", "random", 0.95, scaled=True) == {key: {0: 1.0}}
+    assert measures.seen_again(both, "bc", "random", 0.95) == {key: {0: 3.0}}
+    assert measures.seen_again(both[both.scaled], "bc", "random", 0.95) == {}
     assert measures.gain_by_scaling(both[both.scaled], "bc", "snip", 0.95) == {}
 
 
@@ -257,6 +259,7 @@ def test_the_share_of_experiments_that_keep_their_return_on_average():
         (all_kept,) = measures.share_kept(recorded, ["bc"], ["snip"], 0.95, bound).values()
         assert all_kept == Interval(1, low, 1, 1)
     assert measures.share_kept(RUNS, ["bcq"], ["snip"], 0.95, at_least=0.5) == {}
+    assert measures.share_kept(RUNS, ["bc", "bcq"], ["snip"], 0.95, at_least=0.9, learned=1e6) == {}
 
 
 def test_a_share_of_nothing_is_refused():

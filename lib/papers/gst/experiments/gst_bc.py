@@ -29,6 +29,7 @@ from lib.data import offline_rl
 from lib.data.offline_rl.names import QUALITIES, environment
 from lib.papers.gst.experiments.algorithm import Compression
 from lib.papers.gst.experiments.callback import GroupSparseCallback
+from lib.papers.gst.experiments.methods import RATIOS
 from lib.papers.offline_rl.experiments.offline_rl import STOP_EVERY
 from lib.papers.offline_rl.experiments.offline_rl import units as units
 from lib.training import offline
@@ -38,12 +39,11 @@ from lib.training.rollouts import mean_returns
 
 KEYS = ("data", "env", "block", "shift")
 INDEX = ("data", "env", "block", "shift", "choice", "kept", "seed", "step")
-RATIOS = {"compression_ratio": "weights", "ideal_ratio": "none", "coefficient_ratio": "coefficients"}
 COLUMNS = (*INDEX, "return", "normalised_return", "sparsity", *RATIOS)
 
 
 @dataclass(frozen=True)
-class Blocks:
+class Grouping:
     """Describe a grouping, see `algorithm.Compression`; blocks of one weight have no shift."""
 
     block: int = 1
@@ -75,7 +75,7 @@ class Task:
     env: str
     layers: tuple[str, ...]
     kept: tuple[float, ...]
-    blocks: tuple[Blocks, ...]
+    blocks: tuple[Grouping, ...]
     seeds: Count
     steps: int
     every: int
@@ -109,7 +109,7 @@ class Task:
             Compression(self.layers, grouping.block, grouping.shift)  # refuses what cannot be
             if grouping.block == 1 or grouping.shift == 0:
                 raise BadInput(f"{self.env}: single weights are trained anyway; ask for larger blocks and a shift")
-        for grouping in (Blocks(), *self.blocks):
+        for grouping in (Grouping(), *self.blocks):
             for kept in self.kept:
                 if not 0 < kept < 1 or grouping.sparsity(kept) <= 0:
                     line = f"blocks of {grouping.block} cannot be pruned to kept={kept} of the weights"
@@ -131,14 +131,14 @@ def configurations(settings: Settings) -> list[dict]:
         shared = {name: value for name, value in asdict(task).items() if name != "blocks"}
         shared |= {"data": f"{task.source}-{task.quality}", "env": environment(task.env).name}
         shared |= {"settings": asdict(settings.plain_bc)}
-        found += [shared | asdict(grouping) for grouping in (Blocks(), *task.blocks)]
+        found += [shared | asdict(grouping) for grouping in (Grouping(), *task.blocks)]
     return found
 
 
 def run(configuration: dict, context: Context) -> list[dict]:
     """Train one stack; one row a run and evaluation."""
     env, episodes, steps = configuration["env"], configuration["episodes"], configuration["steps"]
-    grouping = Blocks(configuration["block"], configuration["shift"])
+    grouping = Grouping(configuration["block"], configuration["shift"])
     untouched = 1 / grouping.block if grouping.shift == 1 else 1.0  # the share of numbers that blocks alone leave
     agents = [("none", untouched)] if grouping.shift in (0, 1) else []
     agents += [(choice, kept) for choice in configuration["choices"] for kept in configuration["kept"]]

@@ -28,7 +28,7 @@ from lib.companion.sweep.context import Context
 from lib.models.game_player import Sizes
 from lib.papers.gst.experiments import methods
 from lib.papers.gst.experiments.algorithm import Compression, GroupSparseTraining, begin, share
-from lib.papers.gst.experiments.methods import METHODS, RATIOS, Blocks, Pruning
+from lib.papers.gst.experiments.methods import METHODS, RATIOS, Blocks, RewardPruning
 from lib.training import actor_critic
 
 KEYS = ("env", "learner", "method", "block", "shift", "conversion", "seed")
@@ -56,7 +56,7 @@ class Task:
     steps: Count
     every: Count
     learner: actor_critic.Settings
-    pruning: Pruning
+    pruning: RewardPruning
     blocks: tuple[Blocks, ...]
     methods: tuple[str, ...] = METHODS
     window: Count = 100

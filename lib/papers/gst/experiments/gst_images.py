@@ -31,7 +31,7 @@ from lib.models.alexnet import alexnet
 from lib.models.resnet import resnet32, small_resnet
 from lib.papers.gst.experiments import methods
 from lib.papers.gst.experiments.algorithm import GroupSparseTraining, begin, share
-from lib.papers.gst.experiments.methods import METHODS, RATIOS, Blocks, Pruning
+from lib.papers.gst.experiments.methods import METHODS, RATIOS, Blocks, RewardPruning
 from lib.training.examples import Examples
 from lib.training.supervised import Training, accuracy, hold_out, seed_of, train
 
@@ -65,7 +65,7 @@ class Task:
     seeds: Count
     held_out: Annotated[float, Range(0, 1)]
     training: Training
-    pruning: Pruning
+    pruning: RewardPruning
     blocks: tuple[Blocks, ...]
     methods: tuple[str, ...] = METHODS
 

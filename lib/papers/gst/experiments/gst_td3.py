@@ -36,7 +36,7 @@ COLUMNS = (*INDEX, "return", "sparsity", "compression_ratio", "ideal_ratio", "co
 
 
 @dataclass(frozen=True)
-class Pruning(methods.Pruning):
+class WindowedPruning(methods.RewardPruning):
     """Hold besides over how many training episodes the reward is a mean (`algorithm.Compression`)."""
 
     window: int = 10
@@ -63,7 +63,7 @@ class Task:
     steps: int
     evaluation: Evaluation
     td3: td3.Settings
-    pruning: Pruning
+    pruning: WindowedPruning
     blocks: tuple[Blocks, ...]
     starts: tuple[int, ...] = (0,)
     rewards: tuple[str, ...] = ("training",)
@@ -112,7 +112,7 @@ def units(configuration: dict) -> int:
 def run(configuration: dict, context: Context) -> list[dict]:
     """Train all that belongs to one configuration; one row a run and evaluation."""
     learner, layers = td3.Settings(**configuration["td3"]), tuple(configuration["layers"])
-    pruning, evaluation = Pruning(**configuration["pruning"]), Evaluation(**configuration["evaluation"])
+    pruning, evaluation = WindowedPruning(**configuration["pruning"]), Evaluation(**configuration["evaluation"])
     env, steps, seeds = configuration["env"], configuration["steps"], range(configuration["seeds"])
     grouping = {name: configuration[name] for name in ("block", "shift", "conversion")}
     begin, reward = configuration["start"], configuration["reward"]
@@ -153,7 +153,7 @@ def run(configuration: dict, context: Context) -> list[dict]:
     return rows
 
 
-def ramp(average: float, begin: int, steps: int, end: float, pruning: Pruning) -> pruners.Gradual:
+def ramp(average: float, begin: int, steps: int, end: float, pruning: WindowedPruning) -> pruners.Gradual:
     """Find the cubic ramp whose sparsity averages this one over all steps; its end is at most the pruning's limit."""
     times = int(end * steps - begin) // pruning.every
     unit = pruners.Gradual(0.5, pruning.every, times, begin)

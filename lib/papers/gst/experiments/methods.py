@@ -17,7 +17,7 @@ RATIOS = {"compression_ratio": "weights", "ideal_ratio": "none", "coefficient_ra
 
 
 @dataclass(frozen=True)
-class Pruning:
+class RewardPruning:
     """Hold the settings of `pruners.RewardAware` but its start."""
 
     increase: float = 0.01
@@ -93,7 +93,9 @@ def compression(configuration: Mapping, layers: Sequence[str], **more: Any) -> C
 
 def schedule(configuration: Mapping) -> pruners.Schedule:
     """Say when and how much a configuration of `each_method` prunes."""
-    return pruners.Once(0.0) if configuration["method"] == "dense" else Pruning(**configuration["pruning"]).schedule()
+    if configuration["method"] == "dense":
+        return pruners.Once(0.0)
+    return RewardPruning(**configuration["pruning"]).schedule()
 
 
 def rows(key: Mapping, history: Sequence[dict], columns: Sequence[str]) -> list[dict]:

@@ -74,8 +74,10 @@ class DistillationWeights:
     form: str = "mean"
 
     def __post_init__(self):
-        if min(self.label, self.feature, self.mse, self.cosine) < 0 or self.temperature <= 0:
-            raise BadInput(f"distillation: weights must be 0 or more and the temperature positive; found {self}")
+        weights = (self.label, self.feature, self.mse, self.cosine)
+        if not (all(0 <= weight < math.inf for weight in weights) and 0 < self.temperature < math.inf):
+            expected = "weights must be 0 or more and finite, the temperature positive"
+            raise BadInput(f"distillation: {expected}; found {self}")
         if self.form not in ("mean", "norm"):
             raise BadInput(f"distillation: form={self.form!r}: known are mean, norm")
 

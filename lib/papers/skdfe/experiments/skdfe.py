@@ -59,7 +59,8 @@ class Task:
         width: channels of the first stage, of the network and of a named teacher.
         teacher_width: channels of the self-teacher.
         alpha, beta: weights of the label and the feature term (equations 8 to 10).
-        mse, cosine: weights of the embedding terms, each chosen by `embedding_weights` on held-out training speakers.
+        mse, cosine: weights of the embedding terms; at the quick scale `embedding_weights` has chosen them on held-out
+            training speakers, elsewhere the defaults stand.
         seeds: how many, from 0.
     """
 
@@ -84,6 +85,7 @@ class Task:
         known = BY_SELF if self.teacher == SELF else BY_TEACHER
         if odd := [name for name in self.distillations if name not in known]:
             raise BadInput(f"distillation {odd[0]!r}: from teacher {self.teacher} known are {', '.join(known)}")
+        DistillationWeights(label=self.alpha, feature=self.beta, mse=self.mse, cosine=self.cosine)  # refuses bad ones
 
 
 @dataclass(frozen=True)

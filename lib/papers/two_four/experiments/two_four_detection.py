@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from lib import pruners
 from lib.base import Count, refuse_twice, refuse_unknown
@@ -38,7 +38,7 @@ from lib.kernels.int8 import threshold
 from lib.models import detector
 from lib.models.detector import Classifier, Detector
 from lib.papers.two_four.experiments.two_phases import FineTuning, kept_rows
-from lib.papers.two_four.experiments.variants import masked_copy
+from lib.papers.two_four.experiments.variants import masked_copy, masks
 from lib.pruners import calibration
 from lib.training import supervised
 from lib.training.detection import DetectionLoss, average_precision, batches, detect
@@ -119,15 +119,6 @@ def run(configuration: dict, context: Context) -> list[dict]:
     for count in configuration["canvases"]:
         first.rows += [{**first.key, "phase": 2, "canvases": count, **row} for row in second.compare(backbones, count)]
     return first.rows
-
-
-def masks(model: nn.Module, inside: str = "") -> dict[str, Tensor]:
-    """Choose the masks of the 2:4 workflow by magnitude, in the layers that the rule names below a module.
-
-    The backbone's first convolution is left dense by the rule (section 4.2): it sums nine products.
-    """
-    names = [name for name in pruners.eligible(model) if name.startswith(inside)]
-    return pruners.n_of_m(pruners.magnitude(model).only(names), 2, 4)
 
 
 class FirstPhase:

@@ -34,7 +34,7 @@ from lib.companion.sweep.context import Context
 from lib.companion.sweep.settings import each_seed
 from lib.data import vision
 from lib.models import dcgan, lenet
-from lib.papers.two_four.experiments.variants import masked_copy
+from lib.papers.two_four.experiments.variants import masked_copy, masks
 from lib.training.adversarial import Play, fit, make
 from lib.training.examples import Examples
 from lib.training.frechet import Moments, features, frechet, moments
@@ -119,15 +119,10 @@ def pruned_copy(pair: nn.ModuleDict, which: tuple[str, ...]) -> nn.ModuleDict:
     """Copy generator and discriminator, with the masks of the 2:4 workflow on some of them."""
     return nn.ModuleDict(
         {
-            name: masked_copy(network, workflow_masks(network)) if name in which else copy.deepcopy(network)
+            name: masked_copy(network, masks(network)) if name in which else copy.deepcopy(network)
             for name, network in pair.items()
         }
     )
-
-
-def workflow_masks(network: nn.Module) -> dict[str, Tensor]:
-    """Choose the masks of the 2:4 workflow by magnitude, in the layers that the rule names (section 4.2)."""
-    return pruners.n_of_m(pruners.magnitude(network).only(pruners.eligible(network)), 2, 4)
 
 
 class Game:
