@@ -127,6 +127,17 @@ def pruned(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None =
     return _percent(runs, chosen, steps, "sparsity")
 
 
+def past_shift(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None = None) -> Values:
+    """Measure by how many points more is pruned in the end than the S_shift at which blocks are released; below 0 they
+    never were.
+    """
+    shifts = {name: kind["shift"] for name, kind in _kinds(ends(runs, steps), chosen)}
+    return {
+        name: {seed: percent - 100 * shifts[name] for seed, percent in of_seeds.items()}
+        for name, of_seeds in pruned(runs, chosen, steps).items()
+    }
+
+
 def average_ratio(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None = None) -> Values:
     """Measure the compression ratio by equation 3, averaged over training, in percent."""
     return _percent(runs, chosen, steps, "compression_ratio")

@@ -120,6 +120,8 @@ def test_recovery_is_from_what_follows_the_shift_to_the_end(table):
     assert found == {"a, GST, B = 4 (released at 0.5)": {0: 100 * (300 - 100) / 200, 1: 100 * (300 - 10) / 100}}
     assert measures.recovery(table.assign(sparsity=0.4), {"method": "gst"}) == {}  # never released
     assert measures.pruned(table, {"method": "rwp"}) == {"a, reward-aware pruning": {0: 100.0, 1: 100.0}}
+    never = measures.past_shift(table.assign(sparsity=0.4), {"method": "gst", "conversion": "none"})
+    assert never == {"a, GST, B = 4 (released at 0.5)": {0: -10.0, 1: -10.0}}
 
 
 # Classifiers and players
