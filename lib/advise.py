@@ -204,9 +204,9 @@ def _counted(
     if inputs is None and shape is None:
         for layer in layers:
             if layer.layout.axes != "oi" or not kinds.find(layer.module)[0].affine:
-                kind, form = type(layer.module).__name__, "shape=(channels, height, width)"
+                kind, form = type(layer.module).__name__, "--shape CHANNELS,HEIGHT,WIDTH, in Python shape=(...)"
                 what = "image" if {"k", "t"} & set(layer.layout.axes) else "inputs"
-                form = form if what == "image" else "inputs="
+                form = form if what == "image" else "inputs=, in Python"
                 raise BadInput(f"{layer.name} is a {kind}, its product depends on the {what}: give {form}")
         return {layer.name: batch for layer in layers}, {}
     one = example(model, shape) if inputs is None else inputs

@@ -165,9 +165,11 @@ def test_rules_of_thumb_are_named_with_whose_figure_they_are():
 
 
 def test_what_cannot_be_measured_is_refused_in_one_line():
-    with pytest.raises(BadInput, match=r"conv.weight is a Conv2d, its product depends on the image: give shape="):
+    with pytest.raises(BadInput, match=r"conv.weight is a Conv2d, its product depends on the image: give --shape C"):
         advise(Small(), 5)
-    with pytest.raises(BadInput, match=r"weight_ih_l0 is a LSTM, its product depends on the inputs: give inputs="):
+    with pytest.raises(
+        BadInput, match=r"weight_ih_l0 is a LSTM, its product depends on the inputs: give inputs=, in Python"
+    ):
         advise(nn.LSTM(2, 2), 5)
     with pytest.raises(BadInput, match="batch=0: at least one example is needed"):
         advise(nn.Linear(2, 2), 0)
@@ -250,7 +252,7 @@ def test_a_model_of_ones_own_is_measured_from_the_shell(tmp_path, monkeypatch, c
         (["net.py:number"], "net.py:number cannot be built: TypeError: 'int' object is not callable"),
         (["net.py:Small", "--shape", "3x8x8"], "--shape 3x8x8: expected whole numbers above 0 with commas"),
         (["net.py:Small", "--shape", "1,8,8"], "Small cannot take an input of shape 1,8,8: RuntimeError: "),
-        (["net.py:Small"], "conv.weight is a Conv2d, its product depends on the image: give shape="),
+        (["net.py:Small"], "conv.weight is a Conv2d, its product depends on the image: give --shape C"),
         (["net.py:Small", "--batch", "0"], "batch=0: at least one example is needed"),
     ],
 )

@@ -10,6 +10,7 @@ with a generator's seed.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import os
@@ -352,7 +353,10 @@ OTHERS: dict[str, Callable[[], Arrays]] = {
 
 def main() -> None:
     """Say which kinds this processor computes otherwise than all in the table, or with --hashes print its own."""
-    if "--hashes" in sys.argv:
+    about = "Say which kinds of operations this processor computes otherwise than those that gave the committed bits."
+    parser = argparse.ArgumentParser("python -m lib.bench.same_bits", description=about)
+    parser.add_argument("--hashes", action="store_true", help="print this processor's own hashes as JSON")
+    if parser.parse_args().hashes:
         print(json.dumps(hashes()))
         return
     found = {row["kind"]: row["hash"] for row in run("cpu")}

@@ -138,7 +138,7 @@ def details(tables: Mapping[str, Difference]) -> list[str]:
 def main(words: list[str] | None = None) -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser("python -m lib.compare", description=__doc__)
-    parser.add_argument("--scale", default="quick")
+    parser.add_argument("--scale", default="quick", help="quick or real (default: quick)")
     parser.add_argument("--all", action="store_true", help="a line for each table that is not as committed")
     asked = parser.parse_args(words)
     with base.program("lib.compare"):

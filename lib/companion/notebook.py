@@ -46,7 +46,10 @@ VOLATILE = [
 
 def main(words: list[str] | None = None) -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser("python -m lib.notebook", description=__doc__)
+    parser = argparse.ArgumentParser(
+        "python -m lib.notebook",
+        description="Execute notebooks into results/notebooks/, their tables and figures beside them.",
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of: {', '.join(names())}")
     parser.add_argument("--all", action="store_true", help="every notebook, as many at a time as there are cores")
     parser.add_argument("-p", "--parameter", action="append", default=[], metavar="NAME=VALUE", help="VALUE as YAML")

@@ -153,7 +153,7 @@ def read_scorecard(results: Path = base.RESULTS) -> pd.DataFrame:
     """
     path = results / "claims.csv"
     if not path.exists():
-        raise BadInput("results/claims.csv is absent; python -m lib.claims")
+        raise BadInput(f"{path} is absent; python -m lib.claims")
     return _verdicts(path, SCORECARD)
 
 

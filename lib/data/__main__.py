@@ -74,7 +74,7 @@ def line(source: sources.Source, files: dict[str, Path], origin: str) -> str:
 def main(arguments: list[str] | None = None, places: sources.Places = sources.PROJECT, lock: Path = LOCK) -> int:
     """Run the program. Exit status 0; 1 when DVC would rewrite data.dvc; as `base.program` for all else."""
     known = sources.registry(places.registry)
-    sets = "\n".join(f"  {s.name:9} {s.title}{'' if s.locked else ' (not in data.dvc)'}" for s in known.values())
+    sets = "\n".join(f"  {s.name:21} {s.title}{'' if s.locked else ' (only when named)'}" for s in known.values())
     parser = argparse.ArgumentParser(
         prog="python -m lib.data",
         description="Fill data/ with public data sets, each file checked, and see that data.dvc still describes it.",

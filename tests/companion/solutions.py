@@ -342,7 +342,7 @@ SOLUTIONS = {
     "50.4": lambda c, x: [sum(c[(i - j) % len(c)] * x[j] for j in range(len(x))) for i in range(len(c))],
     "50.5": 81.3,
     "51.1": 58.9,  # 0.76 x 47.5 + 0.24 x 95
-    "51.2": 48.0,
+    "51.2": 48.3,
     "51.3": sparsities,
     "51.4": lambda returns, size: [float(np.mean(returns[: i + 1][-size:])) for i in range(len(returns))],
     "51.5": 62,

@@ -156,5 +156,7 @@ def test_a_tensor_with_a_gradient_is_an_answer():
 
 
 def test_a_list_for_the_number_of_an_exercise_is_refused_in_one_line():
-    with pytest.raises(BadInput, match=r"^no exercise \['20\.1'\]; there are: [^\n]*$"):
+    with pytest.raises(BadInput, match=r"^the number of an exercise is a text such as \"20\.1\", not \['20\.1'\]$"):
         check(["20.1"], 1)
+    with pytest.raises(BadInput, match=r'^the number of an exercise is a text such as "20\.1", not 20\.1$'):
+        check(20.1, 1)

@@ -50,7 +50,7 @@ def test_a_lesson_becomes_title_picture_answer_guess_and_what_to_remember():
             notebook(
                 text("# 20 · Title\n\n*Paper 2*\n\nMore words."),
                 code(drawn(), said("**In short.** It holds.")),
-                text("## Idea\n\nWords.\n\n**Guess first:** which?\n\nThe loss is\n\n$$a^2$$\n\nWords."),
+                text("## Idea\n\nWords.\n\nMore of them. **Guess\nfirst:** which?\n\nThe loss is\n\n$$a^2$$\n\nWords."),
                 text("## Where we deviate\n\n**Guess first:** nothing."),
                 text("## What to remember\n\n* One.\n* Two."),
             )

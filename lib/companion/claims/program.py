@@ -38,7 +38,7 @@ def main(words: list[str] | None = None) -> None:
         elif asked.written:
             write_criteria(asked.because)
         elif asked.scale:
-            write_scale(known(asked.scale), papers.read(), asked.results)
+            write_scale(known(asked.scale, asked.results), papers.read(), asked.results)
         else:
             write_all(asked.results, page)
 
@@ -86,14 +86,16 @@ def write_scale(scale: str, judged: Sequence[papers.Paper], results: Path) -> No
     print(f"{scale}: " + ", ".join(f"{n} {v}" for v, n in claims.verdict.value_counts().items()))
 
 
-def known(scale: str) -> str:
-    """Return the scale if there is such a one.
+def known(scale: str, results: Path = base.RESULTS) -> str:
+    """Return the scale if there is such a one, and if it has runs.
 
     Raises:
-        BadInput: there is none.
+        BadInput: there is none, or it has none.
     """
     if scale not in SCALES:
         raise BadInput(f"no scale {scale!r}; there are: {', '.join(SCALES)}")
+    if not any((results / scale / "runs").glob("*.csv")):
+        raise BadInput(f"no runs at scale {scale} yet; python -m lib.sweep EXPERIMENT --scale {scale}")
     return scale
 
 

@@ -119,7 +119,9 @@ def find(exercises: Mapping[str, Checker], exercise: str) -> Checker:
     Raises:
         BadInput: there is none.
     """
-    if not isinstance(exercise, str) or exercise not in exercises:
+    if not isinstance(exercise, str):
+        raise BadInput(f'the number of an exercise is a text such as "20.1", not {exercise!r}')
+    if exercise not in exercises:
         raise BadInput(f"no exercise {exercise!r}; there are: {', '.join(exercises)}")
     return exercises[exercise]
 

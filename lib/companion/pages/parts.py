@@ -8,6 +8,7 @@ PARTS = {
     "4": "Paper 4: neural plasticity networks",
     "5": "Paper 5: group-sparse training",
     "6": "All papers together",
+    "7": "Papers of your own",
 }
 
 

@@ -30,7 +30,8 @@ from lib.companion.pages.lessons import is_movable, outputs_of, picture_of, titl
 from lib.companion.pages.parts import PARTS
 
 SKIPPED = ("Exercises", "Read next", "Where we deviate")  # sections for the desk, not for the wall
-SPOKEN = ("**Guess first", "**In short", "**What happened", "**When it holds")  # paragraphs that are slides
+SPOKEN = ("**In short", "**What happened", "**When it holds")  # paragraphs that are slides
+GUESS = re.compile(r"\*\*Guess\s+first")  # and those that hold such a question
 LINES = 24  # of a function that is still read from the last row
 LETTERS = 520  # of a text at full size; a longer one is set smaller
 WIDE = 100  # letters of LaTeX in an equation at full size
@@ -126,7 +127,7 @@ def _of_text(text: str, heading: str, whole: bool) -> Iterator[Slide]:
         return
     paragraphs = [""] + [paragraph.strip() for paragraph in re.split(r"\n\s*\n", text)]
     for before, paragraph in itertools.pairwise(paragraphs):
-        if paragraph.startswith(SPOKEN):
+        if paragraph.startswith(SPOKEN) or GUESS.search(paragraph):
             yield Slide("text", heading, _html(paragraph), _size(paragraph))
         elif paragraph.startswith("$$"):
             said = "" if before.startswith("$$") else before

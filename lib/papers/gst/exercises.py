@@ -202,7 +202,7 @@ EXERCISES: dict[str, Checker] = {
             52.3: "only 91.7 % of the weights are compressed; the share applies to weights and bitmap.",
             58.5: "that is the sparsity; equation 3 charges a bitmap and counts only the compressed share.",
         },
-        second="0.917 x (0.585 - 1/16).",
+        second="0.917 x (0.589 - 1/16).",
         learned="The printed 49.1 % of HalfCheetah is just out of reach, so the paper pruned more often.",
     ),
     "51.3": function(

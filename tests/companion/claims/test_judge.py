@@ -2,12 +2,14 @@
 
 import math
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from lib import base
 from lib.base import BadInput
 from lib.companion.claims import papers, program, readme
 from lib.companion.claims.judge import judge, measure
@@ -317,6 +319,7 @@ def test_runs_that_lack_what_a_claim_compares_do_not_stop_the_others(tmp_path: P
 
 
 def test_the_program_writes_the_same_bytes_every_time(tmp_path: Path):
+    shutil.copytree(base.RESULTS / "quick" / "runs", tmp_path / "quick" / "runs")
     main(["--scale", "quick", "--results", str(tmp_path)])
     names = ("claims.csv", "cells.csv")
     first = [(tmp_path / "quick" / name).read_bytes() for name in names]
@@ -325,6 +328,14 @@ def test_the_program_writes_the_same_bytes_every_time(tmp_path: Path):
     )
     main(["--scale", "quick", "--results", str(tmp_path)])
     assert [(tmp_path / "quick" / name).read_bytes() for name in names] == first
+
+
+def test_a_scale_without_runs_is_refused_and_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture):
+    with pytest.raises(SystemExit):
+        main(["--scale", "paper", "--results", str(tmp_path)])
+    said = "lib.claims: no runs at scale paper yet; python -m lib.sweep EXPERIMENT --scale paper\n"
+    assert capsys.readouterr().err == said
+    assert not any(tmp_path.iterdir())
 
 
 def test_every_scale_that_has_runs_is_judged_and_all_of_it_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
