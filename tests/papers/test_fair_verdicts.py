@@ -131,9 +131,12 @@ def decided_by_nothing(cells: pd.DataFrame, claims: Claims) -> list[str]:
 def test_an_interval_without_width_decides_nothing(scale: str):
     cells = read_csv(base.RESULTS / scale / "cells.csv", keep_default_na=False)
     assert decided_by_nothing(cells, today()) == []
-    flat = cells[(cells.seeds.astype(int) > 1) & (cells.low == cells.high) & (cells.verdict == "undecided")]
-    assert len(flat), "the rule has something to hold back"
-    assert decided_by_nothing(flat.assign(verdict="reproduced"), today()) == flat.id.tolist()
+    kinds = cells.id.map(lambda name: today()[name].kind)
+    some = cells[(cells.seeds.astype(int) > 1) & (kinds != "arithmetic")].head(3)
+    assert len(some), "the rule has something to hold back"
+    flat = some.assign(low=some.measured, high=some.measured, verdict="reproduced")
+    assert decided_by_nothing(flat, today()) == flat.id.tolist()
+    assert decided_by_nothing(flat.assign(verdict="undecided"), today()) == []
 
 
 def on_a_stand_in(scorecard: pd.DataFrame, by_scale: dict[str, pd.DataFrame]) -> list[str]:

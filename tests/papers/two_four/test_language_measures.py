@@ -53,7 +53,9 @@ def test_fewer_labels_is_what_more_of_them_bring():
 
 
 def test_what_is_not_there_is_refused():
-    with pytest.raises(BadInput, match="no variant 'sparce'; they have: dense, dense_twice, sparse"):
+    with pytest.raises(BadInput, match="no variant 'sparce'; they have: dense, sparse"):  # in phase 2
         points(RUNS, "sparce", "dense")
+    with pytest.raises(BadInput, match="no variant 'dense_twice'; they have: dense, sparse"):  # in phase 1 alone
+        points(RUNS, "dense_twice", "dense")
     with pytest.raises(BadInput, match="labels='some': known are fewest, all"):
         points(RUNS, "sparse", "dense", "some")
