@@ -78,7 +78,7 @@ def write(claims: Iterable[Mapping[str, Any]], text: str, written_at: str, becau
         claims: all parts of each by name, `criterion` among them.
         text: of claims.yaml, in which nothing but these lines changes.
         written_at: the commit of new lines.
-        because: why criteria were changed.
+        because: why criteria were changed; the reasons of earlier changes stay behind it.
 
     Returns:
         The new text, and the ids of the claims whose line is new.
@@ -94,6 +94,8 @@ def write(claims: Iterable[Mapping[str, Any]], text: str, written_at: str, becau
         if criterion is not None and not because:
             raise BadInput(f"claim {claim['id']}: its criterion was changed; say why: {COMMAND}")
         reason = because if criterion is not None else ""
+        if criterion is not None and criterion.because:  # reasons of earlier changes stay
+            reason += f"; before that: {criterion.because}"
         parts = {"written_at": written_at, "checksum": checksum(claim, written_at, reason)}
         parts |= {"because": reason} if reason else {}
         line = ", ".join(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in parts.items())

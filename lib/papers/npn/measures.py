@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache, partial
+from operator import lt
 
 import pandas as pd
 import torch
@@ -160,11 +161,9 @@ def has_to_spare(runs: pd.DataFrame, variant: str, against: str) -> Values:
     network, has none. Architectures as npn_moons writes them: the first number is that of inputs, the last of classes.
     """
     both = _side_by_side(runs, {"one": (variant, None), "whole": (against, None)}, "architecture").astype(str)
-    spare = [
-        100.0 * all(few < all_of for few, all_of in list(zip(*map(_counts, pair), strict=True))[1:-1])
-        for pair in zip(both.one, both.whole, strict=True)
-    ]
-    return by_cell(pd.Series(spare, both.index))
+    layers = both.map(lambda architecture: _counts(architecture)[1:-1])
+    spare = [all(map(lt, *pair)) for pair in zip(layers.one, layers.whole, strict=True)]
+    return by_cell(100.0 * pd.Series(spare, both.index))
 
 
 def weights(network: str, architecture: str) -> int:

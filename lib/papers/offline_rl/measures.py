@@ -212,12 +212,7 @@ def unseen(runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float, sca
 
 def seen_again(runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float) -> Values:
     """Count how many more observations a pruned network sees where they are scaled: {"data/env": {seed: number}}."""
-    raw, scaled = (unseen(runs, algorithm, pruner, sparsity, scaled) for scaled in (False, True))
-    return {
-        where: {seed: raw[where][seed] - number for seed, number in of_seeds.items() if seed in raw[where]}
-        for where, of_seeds in scaled.items()
-        if where in raw
-    }
+    return _gain(_of(runs), _kind(algorithm, pruner, sparsity), "scaled", False, True, "unseen")
 
 
 def lead_of_last(runs: pd.DataFrame, pruner: str, sparsity: float, variant: str = "normalised") -> Values:
@@ -313,10 +308,12 @@ def of_agents(agents: pd.DataFrame, task: str, sparsity: float, device: str) -> 
     return {f"{row.device}/{row.network}, {row.examples} at once": row.speedup for row in found.itertuples()}
 
 
-def _gain(runs: pd.DataFrame, kind: Kind, column: str, one: object, other: object) -> Values:
-    """What runs of a kind earn more with one value of a column than with another, in points of the same seed."""
-    both = paired(runs, INDEX, {**kind, column: one}, {**kind, column: other}, "normalised_return")
-    return by_cell(both.one - both.other)
+def _gain(
+    runs: pd.DataFrame, kind: Kind, column: str, one: object, other: object, what: str = "normalised_return"
+) -> Values:
+    """What runs of a kind have more with one value of a column than with another, of the same seed."""
+    both = paired(runs, INDEX, {**kind, column: one}, {**kind, column: other}, what)
+    return by_cell((both.one - both.other).astype(float))
 
 
 def _kind(algorithm: str, pruner: str = "dense", sparsity: float = 0.0) -> dict:

@@ -102,6 +102,15 @@ def test_a_loosened_criterion_is_refused_until_a_reason_stands_beside_it(folder:
     assert (second.criterion.written_at, second.criterion.because) == ("1234567", "")
 
 
+def test_the_reason_of_an_earlier_change_stays(folder: Path):
+    program.write_criteria(folder=folder)
+    for old, new, why in (("-0.3", "-0.5", "it was too strict"), ("-0.5", "-0.4", "it was too loose")):
+        change(folder, f"at_least: {old}", f"at_least: {new}")
+        program.write_criteria(because=why, folder=folder)
+    (first, _, _) = papers.read(folder)[0].claims
+    assert first.criterion.because == "it was too loose; before that: it was too strict"
+
+
 @pytest.mark.parametrize(
     ("old", "new"), [('written_at: "1234567"', 'written_at: "7654321"'), ('"}', '", because: "so"}')]
 )
