@@ -33,6 +33,9 @@ def attend(
     Returns:
         [N, T, width].
     """
+    if torch.is_autocast_enabled("cpu") and query.device.type == "cpu":  # attention in bfloat16 is slower there
+        with torch.autocast("cpu", enabled=False):
+            return attend(query.float(), key.float(), value.float(), heads, allowed, causal)
     query, key, value = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in (query, key, value))
     read = F.scaled_dot_product_attention(query, key, value, attn_mask=allowed, is_causal=causal)
     return read.transpose(1, 2).flatten(2)

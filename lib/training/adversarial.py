@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from lib.base import BadInput, Range
 from lib.models.dcgan import Discriminator, Generator, noise
 from lib.training.checkpoints import Session
+from lib.training.precision import autocast, check
 from lib.training.supervised import seed_of
 
 
@@ -32,12 +33,14 @@ class Play:
         batch: images a step; what is left over at the end of an epoch is not seen in it.
         learning_rate: of Adam, the same throughout (the reference code has no schedule).
         beta1: how much of the mean gradient Adam keeps from step to step; 0.5 is DCGAN's.
+        precision: "float32", or "bfloat16" for autocast; losses are computed in float32.
     """
 
     epochs: int
     batch: int
     learning_rate: float = 2e-4
     beta1: Annotated[float, Range(0, 1)] = 0.5
+    precision: str = "float32"
 
     def __post_init__(self):
         if self.epochs < 1 or self.batch < 2:
@@ -45,6 +48,7 @@ class Play:
         if not (0 < self.learning_rate < math.inf and 0 <= self.beta1 < 1):
             given = f"learning_rate={self.learning_rate}, beta1={self.beta1}"
             raise BadInput(f"training: {given}: expected a rate above 0 and beta1 in [0, 1)")
+        check(self.precision, "training")
 
 
 def fit(
@@ -80,6 +84,8 @@ def fit(
     if len(images) < settings.batch:
         raise BadInput(f"training: batch={settings.batch}, but there are only {len(images)} images")
     both = nn.ModuleDict({"generator": generator, "discriminator": discriminator})
+    if settings.precision == "bfloat16":  # a layout in which such convolutions run faster
+        both.to(memory_format=torch.channels_last)
     optimizers = Optimizers(both, settings)
     session_of = {**asdict(settings), "seed": seed, "session": session, **(identity or {})}
     keeper = Session(state, session_of, both, optimizers, save_seconds)
@@ -130,10 +136,12 @@ def _epoch(
     totals = torch.zeros(2, device=images.device)
     for chosen in batches:
         real = scaled(images[chosen])
-        made = generator(noise(generator, len(real), draw).to(images.device))
-        judged = toward(discriminator(real), 1.0) + toward(discriminator(made.detach()), 0.0)
+        with autocast(images.device, settings.precision):
+            made = generator(noise(generator, len(real), draw).to(images.device))
+            judged = toward(discriminator(real), 1.0) + toward(discriminator(made.detach()), 0.0)
         _step(optimizers.of["discriminator"], judged)
-        fooled = toward(discriminator(made), 1.0)
+        with autocast(images.device, settings.precision):
+            fooled = toward(discriminator(made), 1.0)
         _step(optimizers.of["generator"], fooled)
         totals += torch.stack([fooled.detach(), judged.detach()])
     made, judged = (totals / len(batches)).tolist()
@@ -154,6 +162,7 @@ def scaled(images: Tensor) -> Tensor:
 
 def toward(logits: Tensor, truth: float) -> Tensor:
     """Compute the cross-entropy of logits that should say `truth`: 1 for real, 0 for made."""
+    logits = logits.float()
     return F.binary_cross_entropy_with_logits(logits, torch.full_like(logits, truth))
 
 

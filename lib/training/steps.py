@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from lib.base import BadInput
 from lib.pruners.inputs import call
 from lib.training.checkpoints import Session
+from lib.training.precision import autocast, check
 from lib.training.supervised import seed_of
 
 #: A generator to one batch: what the network is called with (`pruners.inputs`), and what its answer is compared with.
@@ -24,7 +25,7 @@ Loss = Callable[[Any, Any], Tensor]
 
 def entropy(logits: Tensor, classes: Tensor) -> Tensor:
     """Compute the mean cross-entropy, in nats, of logits [..., C] and classes [...]."""
-    return F.cross_entropy(logits.flatten(0, -2), classes.flatten())
+    return F.cross_entropy(logits.float().flatten(0, -2), classes.flatten())
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Schedule:
         warmup: share of the steps with linear warm-up.
         weight_decay: of AdamW, on weights (matrices), not on biases and norms.
         clip: longest gradient; a longer one is shortened to it.
+        precision: "float32", or "bfloat16" for autocast.
     """
 
     steps: int
@@ -48,6 +50,7 @@ class Schedule:
     warmup: float = 0.05
     weight_decay: float = 0.1
     clip: float = 1.0
+    precision: str = "float32"
 
     def __post_init__(self):
         if self.steps < 1 or self.batch < 1 or not 1 <= self.every <= self.steps:
@@ -58,6 +61,7 @@ class Schedule:
             raise BadInput(f"training: {given}: expected a rate above 0, a warm-up in [0, 1), a clip above 0")
         if not 0 <= self.weight_decay < math.inf:
             raise BadInput(f"training: weight_decay={self.weight_decay} must not be negative, and finite")
+        check(self.precision, "training")
 
 
 def fit(
@@ -146,12 +150,14 @@ def _steps(
     model.train()
     torch.manual_seed(seed)  # dropout, where a model has it
     generator = torch.Generator().manual_seed(seed)
+    device = next(model.parameters()).device
     total = 0.0
     for step in steps:
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(schedule, step)
         inputs, targets = draw(generator)
-        found = loss(call(model, inputs), targets)
+        with autocast(device, schedule.precision):
+            found = loss(call(model, inputs), targets)
         optimizer.zero_grad(set_to_none=True)
         found.backward()
         nn.utils.clip_grad_norm_(model.parameters(), schedule.clip)

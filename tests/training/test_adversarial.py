@@ -92,11 +92,25 @@ def test_a_batch_that_is_not_full_is_left_out_and_rows_are_epochs():
     assert generator.layers[1].num_batches_tracked == 3 * (70 // 16)
 
 
-def test_it_learns_the_brightness_of_the_images():
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_it_learns_the_brightness_of_the_images(precision):
     dark = torch.full((64, 1, 8, 8), 20, dtype=torch.uint8)
-    generator, _, _ = play(Play(epochs=30, batch=16, learning_rate=2e-3), dark)
+    generator, _, _ = play(Play(epochs=30, batch=16, learning_rate=2e-3, precision=precision), dark)
     assert make(generator, 100, 0).float().mean() < 60
     assert make(pair()[0], 100, 0).float().mean() > 100
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_bfloat16_computes_in_bfloat16_and_keeps_float32_weights_and_losses(monkeypatch, precision):
+    networks, computed, losses, step = pair(), [], [], adversarial._step
+    for network in networks:
+        network.layers[0].register_forward_hook(lambda module, inputs, output: computed.append(output.dtype))
+    note = lambda optimizer, loss: (losses.append(loss.dtype), step(optimizer, loss))  # noqa: E731
+    monkeypatch.setattr(adversarial, "_step", note)
+    fit(*networks, IMAGES, replace(SETTINGS, precision=precision), 7)
+    assert set(computed) == {getattr(torch, precision)}
+    assert set(losses) == {torch.float32}
+    assert {weight.dtype for network in networks for weight in network.parameters()} == {torch.float32}
 
 
 def test_made_images_depend_on_the_seed_and_not_on_batches():
@@ -134,6 +148,8 @@ def test_bad_settings_are_refused():
         Play(epochs=0, batch=2)
     with pytest.raises(BadInput, match="learning_rate=-1"):
         Play(epochs=1, batch=2, learning_rate=-1)
+    with pytest.raises(BadInput, match="precision='float16'"):
+        Play(epochs=1, batch=2, precision="float16")
     with pytest.raises(BadInput, match="batch=80, but there are only 70 images"):
         play(Play(epochs=1, batch=80))
     assert math.isfinite(play(Play(epochs=1, batch=70))[2][0]["discriminator"])

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from lib.base import BadInput
 from lib.models.transformer import Decoder, LanguageModel
 from lib.training.language import bits, share_right, windows
-from lib.training.steps import Schedule, fit, groups, learning_rate
+from lib.training.steps import Schedule, entropy, fit, groups, learning_rate
 
 SCHEDULE = Schedule(steps=6, every=2, batch=4, learning_rate=0.01)
 TEXT = torch.randint(10, (200,), generator=torch.Generator().manual_seed(0))
@@ -72,6 +72,35 @@ def test_it_learns():
     rows = fit(network, windows(text, 16, 4), replace(SCHEDULE, steps=120, every=40), 0)
     assert [row["step"] for row in rows] == [40, 80, 120]
     assert bits(network, text, 16) < 0.5 < bits(model(), text, 16)
+
+
+def test_bfloat16_computes_products_in_it_and_attention_weights_and_loss_in_float32():
+    """Attention is slower in bfloat16 on a CPU; a loss of rounded logits would be noise."""
+    network, types = model(), {}
+
+    def note(module: nn.Module, inputs: tuple[torch.Tensor], output: torch.Tensor) -> None:
+        types[module] = inputs[0].dtype, output.dtype
+
+    block = network.decoder.blocks[0]
+    for layer in (block.wide, block.narrow, block.out):
+        layer.register_forward_hook(note)
+    fit(network, windows(TEXT, 16, 4), replace(SCHEDULE, precision="bfloat16"), 0)
+    assert {found[1] for found in types.values()} == {torch.bfloat16}
+    assert types[block.out][0] == torch.float32  # what attention has read
+    assert {weight.dtype for weight in network.parameters()} == {torch.float32}
+    logits, classes = torch.randn(4, 3, 5).bfloat16(), torch.randint(5, (4, 3))
+    assert torch.equal(entropy(logits, classes), entropy(logits.float(), classes))
+
+
+def test_bfloat16_learns_about_what_float32_does():
+    text = torch.arange(400) % 10
+    needed = {}
+    for precision in ("float32", "bfloat16"):
+        network = model()
+        fit(network, windows(text, 16, 4), replace(SCHEDULE, steps=60, every=60, precision=precision), 0)
+        needed[precision] = bits(network, text, 16)
+    assert needed["bfloat16"] != needed["float32"]
+    assert needed["bfloat16"] == pytest.approx(needed["float32"], abs=0.1)
 
 
 def test_a_session_that_was_stopped_ends_with_the_same_numbers(tmp_path):
@@ -162,6 +191,7 @@ def test_share_right_counts_passages():
         {"clip": 0.0},
         {"weight_decay": -1.0},
         {"weight_decay": math.nan},
+        {"precision": "float16"},
     ],
 )
 def test_a_schedule_that_cannot_be_is_refused(change):

@@ -142,3 +142,12 @@ def test_a_task_is_of_images_or_of_a_text():
     with pytest.raises(BadInput, match="network"):
         replace(TEXT, network="small_resnet")
     assert np.array_equal(METHODS, ["magnitude", "wanda", "sparsegpt"])
+
+
+def test_rows_from_before_a_text_could_choose_its_precision_are_those_of_float32():
+    now = experiment.configurations(experiment.Settings((TEXT,)))[0]
+    assert "precision" in now["first"]
+    earlier = {name: value for name, value in now["first"].items() if name != "precision"}
+    assert experiment.aliases(now) == [now | {"first": earlier}]
+    assert experiment.aliases(now | {"first": now["first"] | {"precision": "bfloat16"}}) == []
+    assert experiment.aliases(experiment.configurations(experiment.Settings((IMAGES,)))[0]) == []

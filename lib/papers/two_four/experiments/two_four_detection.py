@@ -38,7 +38,7 @@ from lib.kernels.int8 import threshold
 from lib.models import detector
 from lib.models.detector import Classifier, Detector
 from lib.papers.two_four.experiments.two_phases import FineTuning, kept_rows
-from lib.papers.two_four.experiments.variants import masked_copy, masks
+from lib.papers.two_four.experiments.variants import before_precision, masked_copy, masks
 from lib.pruners import calibration
 from lib.training import supervised
 from lib.training.detection import DetectionLoss, average_precision, batches, detect
@@ -95,6 +95,11 @@ class Settings:
 def configurations(settings: Settings) -> list[dict]:
     """Lay out the grid: a seed of a task each, with everything `run` needs."""
     return each_seed(settings.tasks)
+
+
+def aliases(configuration: dict) -> list[dict]:
+    """Return the form in which earlier sources keyed this configuration."""
+    return before_precision(configuration, "second")
 
 
 def units(configuration: dict) -> int:

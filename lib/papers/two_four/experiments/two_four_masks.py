@@ -25,11 +25,12 @@ from lib.papers.two_four.experiments.two_four_detection import (
     FirstPhase,
     SecondPhase,
     Settings,
+    aliases,
     configurations,
 )
 from lib.training.supervised import seed_of
 
-__all__ = ["COLUMNS", "INDEX", "KEYS", "Settings", "configurations", "run", "units"]
+__all__ = ["COLUMNS", "INDEX", "KEYS", "Settings", "aliases", "configurations", "run", "units"]
 
 OUTLINE = 14  # cells along a side, as Mask R-CNN has in its first layers
 SESSIONS = 3  # of phase 2 for one number of canvases

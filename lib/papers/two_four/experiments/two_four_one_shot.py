@@ -37,7 +37,7 @@ from lib.companion.sweep.settings import each_seed
 from lib.data import text, vision
 from lib.models import resnet, transformer
 from lib.models.transformer import LEFT_DENSE
-from lib.papers.two_four.experiments.variants import masked_copy
+from lib.papers.two_four.experiments.variants import before_precision, masked_copy
 from lib.pruners import calibration
 from lib.pruners.permutation import anneal, permute
 from lib.training.examples import Examples
@@ -104,6 +104,11 @@ class Settings:
 def configurations(settings: Settings) -> list[dict]:
     """Lay out the grid: a seed of a task each, with everything `run` needs."""
     return [{name: value for name, value in one.items() if value is not None} for one in each_seed(settings.tasks)]
+
+
+def aliases(configuration: dict) -> list[dict]:
+    """Return the form in which earlier sources keyed this configuration."""
+    return before_precision(configuration, "first")
 
 
 def units(configuration: dict) -> int:

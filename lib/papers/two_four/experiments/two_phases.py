@@ -51,6 +51,7 @@ class FineTuning:
     warmup: float = 0.1
     weight_decay: float = 0.1
     clip: float = 1.0
+    precision: str = "float32"
 
     def __post_init__(self):
         if self.epochs < 1 or self.batch < 1:

@@ -130,3 +130,13 @@ def masked_copy(model: nn.Module, masks: Mapping[str, Tensor]) -> nn.Module:
     model = copy.deepcopy(model)
     pruners.attach(model, masks)
     return model
+
+
+def before_precision(configuration: Mapping, session: str) -> list[dict]:
+    """Return the form of a configuration from when a session could not choose its precision: it was float32.
+
+    Args:
+        session: which of its settings are that session's.
+    """
+    settings = dict(configuration.get(session, {}))
+    return [{**configuration, session: settings}] if settings.pop("precision", None) == "float32" else []
