@@ -203,7 +203,7 @@ EXERCISES: dict[str, Checker] = {
             58.5: "that is the sparsity; equation 3 charges a bitmap and counts only the compressed share.",
         },
         second="0.917 x (0.589 - 1/16).",
-        learned="The printed 49.1 % of HalfCheetah is just out of reach, so the paper pruned more often.",
+        learned="The printed 49.1 % is just out of reach at this pace: the paper pruned more often, or more at a time.",
     ),
     "51.3": function(
         _sparsities,
@@ -365,10 +365,15 @@ EXERCISES: dict[str, Checker] = {
             ([1.0, 2.0, 3.0], [10.0, 20.0, 15.0]),
             ([3.0, 1.0, 2.0], [30.0, 1.0, 2.0]),
             ([1.0, 5.0, 2.0, 9.0], [9.0, 2.0, 5.0, 1.0]),
+            ([3.0, 1.0, 2.0], [10.0, 20.0, 15.0]),
         ],
         "Replace each number by its rank (how many are smaller), then correlate the ranks.",
         wrong=[
             (_plain_correlation, "that correlates the numbers; take their ranks first."),
+            (
+                lambda a, b: _plain_correlation(np.argsort(a).tolist(), np.argsort(b).tolist()),
+                "argsort says who stands at each rank, not each one's rank: take it twice.",
+            ),
             (lambda a, b: round(1 - _rank_correlation(a, b), 9), "that is one minus it."),
             (lambda a, b: -_rank_correlation(a, b), "one of your lists is ranked from the largest down."),
         ],

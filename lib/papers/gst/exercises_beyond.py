@@ -189,6 +189,7 @@ BEYOND: dict[str, Checker] = {
         "Four weights share the number, and each brings its own gradient; the gradients add up.",
         tolerance=1e-4,
         wrong={
+            0.4: "that is its size; SGD steps against the gradient, so the weight becomes smaller.",
             -0.1: "that is the step of a weight that is alone; a shared number hears four of them.",
             -0.025: "you averaged the gradients; the number's gradient is their sum.",
             -1.6: "a block has sixteen weights, but only four of them share a number.",

@@ -97,9 +97,9 @@ def lead(
     return found
 
 
-def recovery(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None = None) -> Values:
-    """Measure how much nearer to the dense agent a run is in the end than after its shift, in percent of the dense
-    return.
+def gap_after_shift(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None = None) -> Values:
+    """Measure how much more a run earns than the dense agent after its shift, in percent of the dense return in the
+    end: below 0 where there is something to recover from.
 
     After the shift: the evaluations of the first fifth of the steps that were left. A run without a shift, or without
     an evaluation there, is left out. A row has the return before its step's pruning and the sparsity after it
@@ -118,8 +118,16 @@ def recovery(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None
         gaps = gaps[gaps.step.between(begun, begun + END * (gaps.seed.map(length) - begun))]
         gap = (gaps.one - gaps.other).groupby(gaps.seed).mean().rename("gap")
         both = pairs.paired(end, ["seed"], kind, kind | DENSE, "return").join(gap, how="inner")
-        found |= {name: by_seed(100 * (both.one - both.other - both.gap) / both.other)} if len(both) else {}
+        found |= {name: by_seed(100 * both.gap / both.other)} if len(both) else {}
     return found
+
+
+def recovery(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None = None) -> Values:
+    """Measure how much higher above the dense agent a run is in the end than after its shift (`gap_after_shift`), in
+    percent of the dense return in the end.
+    """
+    after, end = gap_after_shift(runs, chosen, steps), lead(runs, chosen, steps=steps)
+    return {name: {seed: end[name][seed] - gap for seed, gap in gaps.items()} for name, gaps in after.items()}
 
 
 def pruned(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None = None) -> Values:

@@ -113,14 +113,14 @@ EXERCISES: dict[str, Checker] = {
     ),
     "25.3": number(
         12 * math.ceil(100 / 16),
-        "An epoch has ceil(labels / batch) updates, because the last batch of an epoch may be smaller.",
+        "An epoch counts as ceil(labels / batch) updates.",
         wrong={
-            75: "batches do not reach from one epoch into the next: the last one of each is smaller.",
-            72: "the last four labels of an epoch make a batch, too.",
+            75: "round up in each epoch, not once in the end: an epoch counts as ceil(labels / batch) updates.",
+            72: "100 / 16 is rounded up, not down.",
             7: "that is one epoch; a session has twelve.",
         },
         second="12 x 7.",
-        learned="So few updates cannot repair a network that lost half of its weights: the paper's second rule.",
+        learned="By the paper's second rule so few updates cannot repair a pruned network; our toy does not decide it.",
     ),
     "25.4": function(
         _bits,

@@ -203,6 +203,6 @@ EXERCISES: dict[str, Checker] = {
             2: "a smaller amax clips the outliers even more.",
         },
         second="Clipping 100 of a million numbers by 26 gives a root mean square of 0.26; a coarse step gives 0.07.",
-        learned="A mean of squares forgives no outlier. The divergence does, and so do most networks.",
+        learned="A mean of squares forgives no outlier. The divergence does; whether a network does must be measured.",
     ),
 }

@@ -118,6 +118,8 @@ def test_recovery_is_from_what_follows_the_shift_to_the_end(table):
     table.loc[after, "return"] = 700.0  # 300 below the dense one
     found = measures.recovery(table, {"method": "gst", "conversion": "none"})
     assert found == {"a, GST, B = 4 (released at 0.5)": {0: 100 * (300 - 100) / 200, 1: 100 * (300 - 10) / 100}}
+    gap = measures.gap_after_shift(table, {"method": "gst", "conversion": "none"})
+    assert gap == {"a, GST, B = 4 (released at 0.5)": {0: -100 * 300 / 200, 1: -100 * 300 / 100}}
     assert measures.recovery(table.assign(sparsity=0.4), {"method": "gst"}) == {}  # never released
     assert measures.pruned(table, {"method": "rwp"}) == {"a, reward-aware pruning": {0: 100.0, 1: 100.0}}
     never = measures.past_shift(table.assign(sparsity=0.4), {"method": "gst", "conversion": "none"})
