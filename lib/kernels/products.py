@@ -54,7 +54,7 @@ def quantised(weight: Tensor) -> Quantised:
     steps = int8.weight_scales(weight.float())
     codes = int8.quantise(weight.float(), steps)
     if not weight.is_cuda:
-        codes = torch.ops.onednn.qlinear_prepack(codes, None)
+        codes = torch.ops.onednn.qlinear_prepack(codes.contiguous(), None)
     return Quantised(codes, steps.flatten(), weight.shape[1])
 
 

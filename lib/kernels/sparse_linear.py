@@ -41,6 +41,7 @@ class SparseLinear(nn.Module):
             found = f"{list(weight.shape)} of {weight.dtype}" + (", nothing of it is left" if fits and known else "")
             raise BadInput(f"SparseLinear needs a matrix of float32 or float64 and a mask like it, this is {found}")
         self.shape = tuple(weight.shape)
+        self.out_features, self.in_features = self.shape  # as a Linear has them
         for name, ones in (("by_output", kept.float()), ("by_input", kept.t().float())):
             structure = csr(ones.contiguous())
             self.register_buffer(f"{name}_ends", structure.crow_indices())

@@ -170,14 +170,24 @@ class Int8(nn.Module):
         """Return the weight as int8."""
         return self.layer.weight.to(torch.int8)
 
-    def forward(self, input: Tensor) -> Tensor:
+    def __getattr__(self, name: str) -> object:
+        """Read what this module lacks, such as `in_features`, from the layer it stands for."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name == "layer":
+                raise
+            return getattr(self.layer, name)
+
+    def forward(self, input: Tensor, *args: object, **more: object) -> Tensor:
         """Quantise float values, sum products exactly, and return floats.
 
-        The argument has torch's own name, since a model may call its layer by keyword.
+        The argument has torch's own name, since a model may call its layer by keyword. What else the layer takes, such
+        as the `output_size` of a transposed convolution, is passed on.
         """
         with torch.autocast(input.device.type, enabled=False):
             codes = quantise(input.float(), self.input_scale)
-            sums = self.layer(codes.to(self.layer.weight.dtype)).float()
+            sums = self.layer(codes.to(self.layer.weight.dtype), *args, **more).float()
             product = sums * (self.input_scale * self.weight_scale)
             return (product if self.bias is None else product + self.bias).to(input.dtype)
 

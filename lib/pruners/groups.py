@@ -11,7 +11,7 @@ table: where the new groups are parts of the old ones no value changes, otherwis
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
 
 import torch
@@ -21,7 +21,7 @@ from torch.nn.utils import parametrize
 from lib.base import BadInput
 from lib.kernels.block_circulant import circulant, members, number
 from lib.pruners.grouped import Grouped, grouped
-from lib.pruners.layers import Prunable, Scores, prunable
+from lib.pruners.layers import Prunable, Scores, layout, prunable
 from lib.pruners.masks import attach, attached, original
 from lib.pruners.patterns import per_run, unstructured
 from lib.pruners.registry import PATTERNS, register
@@ -240,7 +240,7 @@ def moments(parameter: nn.Parameter, optimizers: Iterable[torch.optim.Optimizer]
     for optimizer in optimizers:
         for name, values in optimizer.state.get(parameter, {}).items():
             if isinstance(values, Tensor) and values.shape == parameter.shape:
-                yield values, 2 if "sq" in name else 1
+                yield values, 2 if "sq" in name or name == "sum" else 1  # Adagrad's is of squares
 
 
 @torch.no_grad()
@@ -281,24 +281,37 @@ def whole_groups(
     if groups is None:
         groups = {name: own.table for name, layer in layers.items() if (own := grouped(layer)) is not None}
     masks: dict[str, list[Tensor]] = {name: [] for name in scores}
+    stacked = {name: layout(scores, name).stacked for name in scores}
     for run, share in enumerate(per_run(sparsity, scores)):
-        pools, forms, left = {}, {}, {}
+        pools, backs, left = {}, {}, {}
         for name, score in scores.items():
-            own = score[run] if score.dim() == 3 else score
-            table = groups.get(name, torch.zeros(1, 1, dtype=torch.long, device=score.device))
-            table = table[run] if table.dim() == 3 else table
-            form = Grouped(table, own.shape[:2], number(table))
-            values = form.right_inverse(own)
-            real = (members(form.size, table) > 0).expand_as(values)  # a padded block may hold coefficients of nothing
-            pools[name], forms[name] = values[real][None], (form, real)
+            own = score[run] if stacked[name] else score
+            table = groups.get(name)
+            flat, backs[name] = _coefficients(own, table[run] if table is not None and table.dim() == 3 else table)
+            pools[name] = flat(own)
             if within is not None and name in within:
-                mask = within[name][run] if score.dim() == 3 else within[name]
-                left[name] = form.right_inverse(mask.to(values.dtype))[real][None] > 0
+                mask = within[name][run] if stacked[name] else within[name]
+                left[name] = flat(mask.to(own.dtype)) > 0
         allowed = unstructured(Scores(pools, layers), share, scope, within=left)
-        for name, (form, real) in forms.items():
-            mask = torch.zeros(real.shape, device=real.device).masked_scatter_(real, allowed[name].float())
-            masks[name].append(form(mask) > 0)
-    return {name: torch.stack(parts) if scores[name].dim() == 3 else parts[0] for name, parts in masks.items()}
+        for name, back in backs.items():
+            masks[name].append(back(allowed[name]))
+    return {name: torch.stack(parts) if stacked[name] else parts[0] for name, parts in masks.items()}
+
+
+def _coefficients(like: Tensor, table: Tensor | None) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
+    """How a tensor such as this becomes its coefficients [1, n], and a mask of these one of the tensor's shape; without
+    a table each weight is its own.
+    """
+    if table is None:
+        return lambda values: values.reshape(1, -1), lambda kept: kept.reshape(like.shape)
+    form = Grouped(table, like.shape[:2], number(table))
+    real = members(form.size, table) > 0  # a padded block may hold coefficients of nothing
+    real = real.expand_as(form.right_inverse(like))
+
+    def back(kept: Tensor) -> Tensor:
+        return form(torch.zeros(real.shape, device=real.device).masked_scatter_(real, kept.float())) > 0
+
+    return lambda values: form.right_inverse(values)[real][None], back
 
 
 def _named(model: nn.Module, names: Iterable[str]) -> dict[str, Prunable]:

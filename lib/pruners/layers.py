@@ -229,6 +229,8 @@ def _why(owners: Sequence[tuple[str, nn.Module, str, Layout | str]]) -> str:
     weight = getattr(owners[0][1], owners[0][2])
     if layouts and is_lazy(weight):
         return "it has no shape yet: run the model once"
+    if layouts and not weight.numel():
+        return "it is empty"
     return f"its numbers are {weight.dtype}" if layouts and not weight.is_floating_point() else ""
 
 

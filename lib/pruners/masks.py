@@ -97,7 +97,7 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
     for name, mask in masks.items():
         layer = layers[name]
         mask = mask.detach().to(layer.weight.device).clone()
-        weight = layer.weight * mask
+        weight = torch.where(mask, layer.weight, 0.0)  # a product would keep NaN and infinity
         masked = _masked(layer)
         for module, attribute in layer.owners:
             settle(module, attribute)
@@ -169,8 +169,9 @@ def copies(layer: Prunable) -> bool:
     """Tell whether each weight is a number of the one parameter, its own or one that it shares."""
     if not beneath(layer):
         return True
-    ones = torch.ones_like(original(layer)) if inverts(layer) else None
-    return ones is not None and torch.equal(weight_of(layer, ones), torch.ones_like(layer.weight))
+    some = 2.71828  # a number that no power, rounding or clipping leaves as it is
+    values = torch.full_like(original(layer), some) if inverts(layer) else None
+    return values is not None and torch.equal(weight_of(layer, values), torch.full_like(layer.weight, some))
 
 
 def original(layer: Prunable) -> nn.Parameter:

@@ -11,7 +11,7 @@ that go. Layers are pruned in the order in which they run, each on the inputs th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -23,8 +23,8 @@ from torch.nn import functional as F
 from lib.base import BadInput, refuse_uncounted
 from lib.pruners import kinds
 from lib.pruners.inputs import Inputs, call, duplicate, entering
-from lib.pruners.layers import Prunable, Scores, Select, chosen, eligible, leave_out, naming, prunable
-from lib.pruners.masks import attach, attached, original, original_of
+from lib.pruners.layers import Prunable, Scores, Select, chosen, eligible, leave_out, naming, prunable, words
+from lib.pruners.masks import attach, attached, inverts, original, original_of
 from lib.pruners.patterns import Pattern
 
 
@@ -66,7 +66,8 @@ class SparseGPT:
         width: how many columns that is. For N:M the paper takes M, for unstructured sparsity 128.
         block: columns whose updates are summed up before they reach the rest of the matrix. It changes how long the
             solution takes, not what it is.
-        dampening: share of the mean second moment that is added to the diagonal, so that the inverse exists.
+        dampening: share of the mean second moment that is added to the diagonal, so that the inverse exists. As in the
+            authors' code an input that is never there counts as 1 in this mean.
     """
 
     pattern: Pattern
@@ -135,13 +136,14 @@ def one_shot(model: nn.Module, batches: Iterable[Inputs], solver: Solver, select
         batches: what the model is called with, see `pruners.inputs`.
         solver: `Wanda`, `SparseGPT`, or one like them.
         select: as `prunable`; None: the `eligible` ones. Layers whose products cannot be watched (`Kind.affine` says
-            which can) or whose weight another layer shares are left out with a warning.
+            which can), whose weight another layer shares, or that no batch reaches are left out with a warning.
 
     Returns:
         The copy in evaluation mode, its masks attached.
 
     Raises:
-        BadInput: an unknown name, a masked layer, no batches, or a layer that no batch reaches.
+        BadInput: an unknown name, a masked layer, a weight that is computed by a norm, no batches, or layers of which
+            no batch reaches any, or not one that was asked for by name.
     """
     model = duplicate(model).eval()
     batches = list(batches)
@@ -149,7 +151,9 @@ def one_shot(model: nn.Module, batches: Iterable[Inputs], solver: Solver, select
     if masked := attached(model).keys() & set(names):
         raise BadInput(f"{min(masked)} has a mask already: one-shot pruning begins with a dense network")
     layers = _watched(model, names)
-    for name, calls in _calls(model, batches, layers).items():
+    if odd := [name for name, layer in layers.items() if not inverts(layer)]:
+        raise BadInput(f"{odd[0]} is computed by a norm of weights: make it a plain weight first")
+    for name, calls in _calls(model, batches, layers, words(select)).items():
         layer = layers[name]
         moments = _moments(model, batches, {name: layer}, calls)[name]
         parts = layer.matrix().chunk(len(moments))  # a group of a convolution has inputs of its own
@@ -193,8 +197,9 @@ def second_moments(model: nn.Module, batches: Iterable[Inputs], select: Select =
         {parameter name: float64 [groups, C, C]}, in the columns of `Prunable.matrix`; one group but for grouped
         convolutions.
     """
-    twin = duplicate(model).eval()
-    return _moments(twin, list(batches), _watched(twin, [layer.name for layer in prunable(twin, select)]))
+    twin, batches = duplicate(model).eval(), list(batches)
+    layers = _watched(twin, [layer.name for layer in prunable(twin, select)])
+    return _moments(twin, batches, layers, asked=words(select))
 
 
 def columns_of(layer: Prunable, inputs: Tensor) -> Tensor:
@@ -204,6 +209,8 @@ def columns_of(layer: Prunable, inputs: Tensor) -> Tensor:
     that the kernel takes, kernel positions first and input channels running fastest, as in `Prunable.matrix`.
     """
     module, axes, inputs = layer.module, layer.layout.axes, inputs.detach()
+    if inputs.dim() <= axes.count("t") + axes.count("k") + 1:  # one example without a batch axis
+        inputs = inputs[None]
     if "t" in axes:
         return inputs.movedim(1, 0).flatten(1).unflatten(0, (layer.layout.groups, -1))
     if "k" not in axes:
@@ -221,7 +228,8 @@ def columns_of(layer: Prunable, inputs: Tensor) -> Tensor:
 
 def wanda_scores(weight: Tensor, squares: Tensor) -> Tensor:
     """Score |W_ij| ||X_j||, from the weights of a layer [R, C] and the squared norms of its inputs [C]."""
-    return weight.abs() * squares.sqrt().to(weight.device, weight.dtype)
+    wide = torch.promote_types(weight.dtype, torch.float32)  # products of halves would have many ties
+    return weight.abs().to(wide) * squares.sqrt().to(weight.device, wide)
 
 
 def _watched(model: nn.Module, names: Iterable[str]) -> dict[str, Prunable]:
@@ -245,7 +253,9 @@ class _Enough(BaseException):
     """End a forward pass of whose rest nothing is needed."""
 
 
-def _calls(model: nn.Module, batches: Sequence[Inputs], layers: Mapping[str, Prunable]) -> dict[str, list[int]]:
+def _calls(
+    model: nn.Module, batches: Sequence[Inputs], layers: Mapping[str, Prunable], asked: Collection[str]
+) -> dict[str, list[int]]:
     """How often each batch calls each layer, in the order in which the layers first run."""
     if not batches:
         raise BadInput("no batches to calibrate on: one-shot pruning needs at least one")
@@ -256,14 +266,20 @@ def _calls(model: nn.Module, batches: Sequence[Inputs], layers: Mapping[str, Pru
             calls.setdefault(layer.name, [0] * len(batches))[number] += 1
 
         _feed(model, [batch], layers, count)
-    _refuse_missed(layers, calls)
+    _leave_missed(layers, calls, asked)
     return calls
 
 
 def _moments(
-    model: nn.Module, batches: Sequence[Inputs], layers: Mapping[str, Prunable], calls: Sequence[int] | None = None
+    model: nn.Module,
+    batches: Sequence[Inputs],
+    layers: Mapping[str, Prunable],
+    calls: Sequence[int] | None = None,
+    asked: Collection[str] = (),
 ) -> dict[str, Tensor]:
-    """Second moments of what enters each layer, see `second_moments`; `calls` as in `_feed`."""
+    """Second moments of what enters each layer, see `second_moments`; `calls` as in `_feed`, `asked` as in
+    `_leave_missed`.
+    """
     sums: dict[str, Tensor] = {}
     counts: dict[str, int] = {}
 
@@ -275,8 +291,8 @@ def _moments(
         counts[layer.name] = counts.get(layer.name, 0) + columns.shape[-1]
 
     _feed(model, batches, layers, add, calls)
-    _refuse_missed(layers, sums)
-    return {name: sums[name] / counts[name] for name in layers}
+    _leave_missed(layers, sums, asked)
+    return {name: sums[name] / counts[name] for name in sums}
 
 
 def _feed(
@@ -316,6 +332,11 @@ def _feed(
             handle.remove()
 
 
-def _refuse_missed(layers: Mapping[str, Prunable], seen: Mapping[str, object]) -> None:
-    if missed := [name for name in layers if name not in seen]:
-        raise BadInput(f"{', '.join(missed)}: never reached by the calibration data, so nothing is known of its inputs")
+def _leave_missed(layers: Mapping[str, Prunable], seen: Collection[str], asked: Collection[str]) -> None:
+    """Leave out with a warning the layers that were not seen; refuse them where they are all, or were asked for."""
+    why = "never reached by the calibration data, so nothing is known of its inputs"
+    missed = [name for name in layers if name not in seen]
+    if refused := [name for name in missed if len(missed) == len(layers) or name in asked]:
+        raise BadInput(f"{', '.join(refused)}: {why}")
+    for name in missed:
+        leave_out(name, why)

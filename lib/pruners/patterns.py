@@ -38,7 +38,8 @@ def unstructured(
     ranked within each run.
 
     Args:
-        scores: {parameter name: tensor}; `Scores` also know each parameter's network.
+        scores: {parameter name: tensor}; `Scores` also know each parameter's network and layout. In a plain dictionary
+            a tensor of three axes is a stack.
         sparsity: share to remove, in [0, 1); of a stack one number, or one a run.
         scope: what is ranked together: each "row" (the weights of one output) or "layer" (weight tensor) by itself, all
             of one "network", or "global".
@@ -238,7 +239,8 @@ def _protected(scores: Tensor, floor: float) -> Tensor:
     """Scores [run, weights] of a layer, the highest of each run raised to infinity so that this share is kept."""
     count = scores.shape[1]
     least = math.ceil(round(floor * count, 9))  # rounded: 0.07 * 100 is a little more than 7
-    (highest,) = all_but_lowest([scores], [count - least] * len(scores))
+    alive = (scores > -torch.inf).sum(1).tolist()  # what is gone already cannot be kept
+    (highest,) = all_but_lowest([scores], [count - min(least, there) for there in alive])
     return _floats(scores).masked_fill(highest, torch.inf)
 
 

@@ -145,6 +145,8 @@ class Pruner:
         mixed: Scores | None = None
         for score, rows in asked.items():
             found = _call(score, model, offered, "score")
+            if not isinstance(found, Scores):
+                raise BadInput(f"a score returned a {type(found).__name__}: expected Scores, such as of `magnitude`")
             if mixed is None:
                 mixed = found if len(asked) == 1 else Scores({n: s.clone() for n, s in found.items()}, found.layers)
                 continue

@@ -177,7 +177,8 @@ def _products(layers: Sequence[Prunable], trained: Mapping[str, Tensor], compute
     products = []
     for layer, values in zip(layers, computed, strict=True):
         own = isinstance(trained[layer.name], nn.Parameter)  # and not zeros that are added to the weight itself
-        products.append(layer.weight * (spread(layer, values) if own else values))
+        wide = torch.promote_types(layer.weight.dtype, torch.float32)  # products of halves would have many ties
+        products.append(layer.weight.to(wide) * (spread(layer, values) if own else values).to(wide))
     return products
 
 

@@ -6,6 +6,7 @@ from torch import nn
 
 from lib.base import BadInput
 from lib.kernels.sparse_linear import FLOATS, SparseLinear
+from lib.pruners import kinds
 from lib.pruners.behind import behind
 from lib.pruners.inputs import duplicate, replaced
 from lib.pruners.layers import Select, leave_out, prunable
@@ -30,7 +31,7 @@ def sparse(model: nn.Module, select: Select = None) -> nn.Module:
     new = duplicate(model)
     chosen = prunable(new, select)
     numbers(chosen)  # refuses what has no values
-    layers = [layer for layer in chosen if isinstance(layer.module, nn.Linear)]
+    layers = [layer for layer in chosen if isinstance(layer.module, nn.Linear) and kinds.find(layer.module)[0].affine]
     if not layers:
         raise BadInput("sparse needs a model with an nn.Linear; a stack's run becomes one by `models.mlp.plain`")
     masks = attached(new)

@@ -89,7 +89,9 @@ def learn(model: nn.Module, pattern: Pattern, decay: float = DECAY, select: Sele
 
     Args:
         pattern: from {name: scores} to masks, such as `partial(n_of_m, n=2, m=4)` or `transposable`.
-        decay: what draws masked weights towards zero, the paper's lambda_W.
+        decay: what draws masked weights towards zero, the paper's lambda_W. It is added to the gradient at each use of
+            the weight: where a step adds up the gradients of k batches, or a layer is called k times, give decay / k,
+            and do not scale the loss (as `torch.amp.GradScaler` does).
         select: as `prunable`; None: the `eligible` ones.
 
     Raises:

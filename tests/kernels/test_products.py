@@ -77,3 +77,12 @@ def test_a_weight_that_is_not_csr_or_does_not_fit_is_refused():
         csr_linear(x, weight)
     with pytest.raises(BadInput, match=r"these are \[2, 7\] of torch.float32 and \[3, 8\] of"):
         csr_linear(x[:, :7], csr(weight))
+
+
+def test_int8_of_a_transposed_weight_is_that_of_a_copy():
+    """`Prunable.matrix` of a transposed convolution is such a view."""
+    weight, inputs = torch.randn(16, 32, generator=torch.Generator().manual_seed(0)).t(), torch.randn(8, 16)
+    assert torch.equal(
+        int8_linear(inputs, quantised(weight)),
+        int8_linear(inputs, quantised(weight.contiguous())),
+    )

@@ -261,3 +261,21 @@ def test_all_zero_weights_and_inputs_give_the_bias():
     simulated = calibration.simulated(model, [torch.zeros(2, 4)])
     assert isinstance(simulated, calibration.Int8)
     assert torch.equal(simulated(torch.ones(2, 4)), model.bias.detach().expand(2, 3))
+
+
+def test_a_quantised_layer_stands_for_its_layer_where_a_model_asks_more_of_it():
+    """Skip connections give a transposed convolution the size of what comes out; some models ask for a width."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.fc = nn.ConvTranspose2d(2, 2, 3, stride=2), nn.Linear(8, 3)
+
+        def forward(self, images):
+            wide = self.up(images, output_size=(8, 8))
+            return self.fc(wide.reshape(-1, self.fc.in_features))
+
+    torch.manual_seed(0)
+    model, images = Net(), torch.randn(2, 2, 3, 3)
+    found = calibration.simulated(model, [images])(images)
+    assert torch.allclose(found, model(images), atol=0.1)

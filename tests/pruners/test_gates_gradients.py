@@ -185,3 +185,13 @@ def test_a_gate_is_settled_when_no_draw_can_tell_it_from_open_or_closed(phi, cer
         uniforms = torch.rand(10_000, 4, generator=draw)
         assert all(torch.equal(one.draw(u), one.probability().round()) for u in uniforms[:100])
         assert float(uniforms[uniforms > 0].min()) >= 2**-24
+
+
+@pytest.mark.parametrize("estimator", [gates.arm, gates.ar])
+def test_frozen_gates_do_not_move(estimator):
+    model = gates.gated(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), dormant=0.0, start=[4])
+    (one,) = gates.gates_of(model)
+    one.phi.requires_grad_(False)
+    draw = torch.Generator().manual_seed(0)
+    estimator(model, lambda model: model(torch.ones(3, 4)).pow(2).mean(), draw)
+    assert one.phi.grad is None

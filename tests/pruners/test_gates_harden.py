@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from lib import pruners
 from lib.base import BadInput
 from lib.models.alexnet import AlexNet
 from lib.models.lenet import LeNet, lenet5, small_lenet
@@ -186,3 +187,49 @@ def test_what_cannot_be_hardened_is_refused():
 
     with pytest.raises(BadInput, match=r"torch\.fx cannot follow the forward pass of Branching"):
         gates.trace(Branching())
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "layers"),
+    [
+        (nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Flatten(), nn.Linear(20, 3)), (5, 8), ["3"]),
+        (nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3)), (3, 8, 8), None),
+        (nn.Sequential(nn.Linear(8, 8), nn.AvgPool2d((1, 2)), nn.Linear(4, 3), nn.Linear(3, 2)), (3, 8), None),
+    ],
+)
+def test_features_that_a_layer_reads_otherwise_are_no_units(model, shape, layers):
+    """Steps of a sequence, columns of an image: they stay, and what comes out is the same."""
+    gated = gates.gated(model, layers).eval()
+    inputs = torch.randn(6, *shape, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        phi = gates.gates_of(gated)[0].phi
+        phi[: max(1, len(phi) // 4)] = -5
+        assert torch.allclose(gates.harden(gated)(inputs), gated(inputs), atol=1e-6)
+
+
+def test_a_cut_batch_norm_stays_frozen_and_remembers_its_batches():
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 2, 3))
+    model[1].num_batches_tracked.fill_(100)
+    model[1].requires_grad_(False)
+    small = gates.harden(gates.gated(model))
+    assert [one.requires_grad for one in small[1].parameters()] == [False, False]
+    assert int(small[1].num_batches_tracked) == 100
+
+
+def test_channels_are_followed_through_every_spelling_of_a_flatten():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.fc, self.out = nn.Conv2d(1, 4, 3), nn.Linear(16, 8), nn.Linear(8, 2)
+
+        def forward(self, images):
+            return self.out(self.fc(torch.flatten(self.conv(images), 1, -1)))
+
+    assert gates.gateable(gates.trace(Net())) == ["conv", "fc", "out"]
+
+
+def test_a_network_with_masks_gets_no_gates():
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+    pruners.attach(model, pruners.unstructured(pruners.magnitude(model), 0.5))
+    with pytest.raises(BadInput, match=r"^0\.weight has a mask, which cutting units would lose"):
+        gates.gated(model)

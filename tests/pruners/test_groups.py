@@ -383,3 +383,19 @@ def test_smaller_blocks_that_do_not_fill_a_block_are_refused(table):
         table(4, 3)
     with pytest.raises(BadInput, match="block=0 must be a whole number, at least 1"):
         table(4, 0)
+
+
+@pytest.mark.parametrize("layer", [nn.Conv1d(4, 8, 3), nn.Conv3d(4, 8, 3)])
+def test_whole_groups_of_a_convolution_are_those_of_its_own_shape(layer):
+    model = nn.Sequential(layer)
+    (mask,) = gs.whole_groups(pruners.magnitude(model), 0.5).values()
+    assert mask.shape == layer.weight.shape
+    assert int(mask.sum()) == mask.numel() // 2
+
+
+def test_the_power_of_adagrads_memory_is_two():
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.Adagrad(model.parameters())
+    model(torch.ones(1, 4)).sum().backward()
+    optimizer.step()
+    assert [power for _, power in gs.moments(model.weight, [optimizer])] == [2]

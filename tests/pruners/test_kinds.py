@@ -351,3 +351,23 @@ def test_bfloat16():
             pruners.attach(pruned, masks)
             assert pruners.sparsity(pruned) == 0.5
             assert pruned(x).dtype == torch.bfloat16
+
+
+class LowRank(nn.Linear):
+    """A Linear with a low-rank product beside its own (LoRA): more than its weight says."""
+
+    def __init__(self, inputs: int, outputs: int):
+        super().__init__(inputs, outputs)
+        self.narrow, self.wide = nn.Parameter(torch.randn(2, inputs)), nn.Parameter(torch.randn(outputs, 2))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return super().forward(inputs) + inputs @ self.narrow.T @ self.wide.T
+
+
+def test_sparse_leaves_a_layer_alone_that_computes_more_than_its_product(monkeypatch):
+    monkeypatch.setattr(kinds, "KINDS", dict(kinds.KINDS))
+    kinds.register(LowRank, {"weight": "oi"})
+    torch.manual_seed(0)
+    model, inputs = nn.Sequential(LowRank(16, 16), nn.Linear(16, 4)), torch.randn(4, 16)
+    pruners.attach(model, pruners.two_four(model, select=["0.weight"]))
+    assert torch.allclose(pruners.sparse(model)(inputs), model(inputs), atol=1e-5)

@@ -163,3 +163,9 @@ def test_a_rule_for_other_widths_or_an_unknown_module_is_refused():
         pruners.layer_rule(lenet5(), bits=4)
     with pytest.raises(BadInput, match="leave: the model has no module 'fc3'; it has: conv1, conv2, fc1, fc2"):
         pruners.layer_rule(lenet5(), leave={"fc3": "why"})
+
+
+def test_an_empty_layer_is_no_layer_to_prune():
+    model = nn.Sequential(nn.Linear(0, 4), nn.Linear(4, 4))
+    assert [layer.name for layer in pruners.prunable(model)] == ["1.weight"]
+    assert pruners.unstructured(pruners.magnitude(model), 0.5).keys() == {"1.weight"}

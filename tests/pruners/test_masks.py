@@ -339,8 +339,18 @@ def test_what_detach_bakes_in_has_no_negative_zeros():
     """Which would be values to `kernels.packed` and cost as much as a kept weight."""
     model = nn.Linear(64, 64)
     pruners.attach(model, pruners.unstructured(pruners.magnitude(model), 0.9))
+    with torch.no_grad():
+        pruners.masks.original(pruners.prunable(model)[0]).sub_(1.0)  # what an optimizer may do to removed weights
     assert (model.weight[model.weight == 0]).signbit().any()
     before = model.weight.detach().clone()
     pruners.detach(model)
     assert not model.weight[model.weight == 0].signbit().any()
     assert torch.equal(model.weight, before)
+
+
+@pytest.mark.parametrize("odd", [torch.nan, torch.inf])
+def test_a_removed_weight_is_zero_whatever_it_was(odd):
+    model = nn.Linear(8, 4)
+    model.weight.data[0, 0] = odd
+    pruners.attach(model, {"weight": torch.isfinite(model.weight)})
+    assert float(model.weight[0, 0]) == 0

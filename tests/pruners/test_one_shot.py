@@ -296,8 +296,12 @@ def test_what_cannot_be_pruned_in_one_shot_is_refused_in_a_line():
             pruners.SparseGPT(TWO_FOUR, width)
     with pytest.raises(BadInput, match=r"^used\.weight: weight: inner dimension 18 is not a multiple of 4"):
         pruners.one_shot(Half(18), [torch.randn(4, 18)], solver, select=["used.weight"])
-    with pytest.raises(BadInput, match=r"aside\.weight: never reached"):
-        pruners.one_shot(Half(), [torch.randn(4, 16)], solver)
+    with pytest.raises(BadInput, match=r"^aside\.weight: never reached"):
+        pruners.one_shot(Half(), [torch.randn(4, 16)], solver, select=["used.weight", "aside.weight"])
+    with pytest.raises(BadInput, match=r"^0\.weight is computed by a norm of weights"):
+        pruners.one_shot(
+            nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(16, 16))), [torch.randn(4, 16)], solver
+        )
     stack = nn.Sequential(StackedLinear(16, 16, [torch.Generator()]))
     with pytest.warns(pruners.LeftOut), pytest.raises(BadInput, match="no layer is left whose inputs can be seen"):
         pruners.wanda(stack, [torch.randn(1, 4, 16)])
@@ -312,3 +316,31 @@ class Half(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.used(inputs)
+
+
+def test_a_layer_that_no_data_reach_is_left_out_with_a_warning():
+    """So is the projection of `nn.MultiheadAttention`, whose weight is read by a function of torch's."""
+    with pytest.warns(pruners.LeftOut, match=r"aside\.weight"):
+        model = pruners.one_shot(Half(), [torch.randn(4, 16)], pruners.Wanda(TWO_FOUR))
+    assert set(pruners.attached(model)) == {"used.weight"}
+    with pytest.warns(pruners.LeftOut, match=r"self_attn\.out_proj\.weight"):
+        scores = pruners.wanda(nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), [torch.randn(2, 5, 32)])
+    assert set(scores) == {"linear1.weight", "linear2.weight"}
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [(nn.Linear(16, 4), (16,)), (nn.ConvTranspose1d(16, 4, 3), (16, 9)), (nn.Conv2d(4, 8, 3), (4, 6, 5))],
+)
+def test_one_example_without_a_batch_axis_is_a_batch_of_one(layer, shape):
+    inputs = gaussian(*shape).float()
+    alone, batch = (pruners.wanda(layer, [given])["weight"] for given in (inputs, inputs[None]))
+    assert torch.equal(alone, batch)
+
+
+def test_scores_of_halves_are_products_of_floats():
+    """Products of halves would have many ties, which fall to whatever stands first."""
+    layer, inputs = nn.Linear(64, 64), gaussian(32, 64).float()
+    halves = pruners.wanda(layer.bfloat16(), [inputs.bfloat16()])["weight"]
+    assert halves.dtype == torch.float32
+    assert len(halves.unique()) > 3000

@@ -300,3 +300,11 @@ def test_a_pattern_of_one_sparsity_refuses_another():
 @pytest.mark.parametrize(("n", "m", "sparsity"), [(7, 10, 0.3), (7, 10, 1 - 7 / 10), (1, 3, 2 / 3), (1, 3, 1 - 1 / 3)])
 def test_a_pattern_takes_its_own_sparsity_however_it_is_rounded(n, m, sparsity):
     assert int(pruners.n_of_m({"a": torch.rand(1, m)}, n, m, sparsity)["a"].sum()) == n
+
+
+def test_a_floor_is_not_spent_on_what_is_gone_already():
+    scores = {"a": torch.arange(1.0, 11)[None], "b": torch.arange(101.0, 111)[None]}
+    left = torch.ones(1, 10, dtype=torch.bool)
+    left[0, :8] = False
+    masks = pruners.unstructured(scores, 0.5, floor=0.5, within={"a": left})
+    assert [int((~mask).sum()) for mask in masks.values()] == [8, 2]  # 10 of 20, as asked

@@ -245,3 +245,10 @@ def test_a_name_is_registered_once_and_an_unknown_one_refused():
         pruners.register(own, "mine")(pruners.snip)
     with pytest.raises(BadInput, match="score 'mien': known are snip, grasp, random, magnitude"):
         pruners.find(SCORES, "score", "mien")
+
+
+def test_a_score_that_is_no_scores_is_refused():
+    model = nn.Linear(4, 4)
+    pruner = pruners.Pruner(lambda model: {"weight": model.weight}, pruners.unstructured, pruners.Once(0.5))
+    with pytest.raises(BadInput, match=r"^a score returned a dict: expected Scores"):
+        pruner.step(model, 0)

@@ -1,5 +1,7 @@
 """Laws of `lib.pruners.scores`: what each score is, and that it belongs to its layers."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -212,3 +214,31 @@ def test_what_cannot_be_scored_is_refused(score):
 def test_grasp_needs_a_loss_with_a_curvature():
     with pytest.raises(BadInput, match="the loss is linear in the weights"):
         pruners.grasp(nn.Linear(2, 1), lambda model: model(torch.ones(1, 2)).sum())
+
+
+class Powered(nn.Module):
+    """Powerpropagation: a weight is w |w| of what is trained."""
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return values * values.abs()
+
+    def right_inverse(self, weight: torch.Tensor) -> torch.Tensor:
+        return weight.sign() * weight.abs().sqrt()
+
+
+def test_snip_of_a_weight_that_is_computed_by_a_power_is_that_of_the_weight():
+    torch.manual_seed(0)
+    plain, inputs = nn.Linear(16, 4), torch.randn(8, 16)
+    loss = lambda model: model(inputs).pow(2).mean()  # noqa: E731
+    powered = copy.deepcopy(plain)
+    nn.utils.parametrize.register_parametrization(powered, "weight", Powered())
+    expected, found = (pruners.snip(model, loss)["weight"] for model in (plain, powered))
+    assert torch.allclose(expected, found, rtol=1e-4)
+
+
+def test_snip_of_halves_is_a_product_of_floats():
+    torch.manual_seed(0)
+    model, inputs = nn.Linear(64, 64).bfloat16(), torch.randn(8, 64).bfloat16()
+    scores = pruners.snip(model, lambda model: model(inputs).float().pow(2).mean())["weight"]
+    assert scores.dtype == torch.float32
+    assert len(scores.unique()) > 3500

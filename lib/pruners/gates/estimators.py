@@ -113,4 +113,6 @@ def generators(device: torch.device) -> list[torch.Generator]:
 
 
 def _add(gates: Gates, gradient: Tensor) -> None:
+    if not gates.phi.requires_grad:
+        return
     gates.phi.grad = gradient if gates.phi.grad is None else gates.phi.grad + gradient

@@ -82,8 +82,11 @@ def _norm(old: nn.BatchNorm2d, layer: Layer, outputs: Tensor) -> nn.BatchNorm2d:
     stay = _indices(outputs, old.running_mean)
     new = nn.BatchNorm2d(len(stay), old.eps, old.momentum, device=old.running_mean.device, dtype=old.running_mean.dtype)
     weight, bias = (old.weight, old.bias) if old.affine else (new.weight.new_ones(len(outputs)), new.bias.new_zeros(1))
-    new.weight, new.bias = nn.Parameter((weight * values)[stay]), nn.Parameter((bias * values)[stay])
+    for name, value in (("weight", weight), ("bias", bias)):
+        learns = old.affine and getattr(old, name).requires_grad
+        setattr(new, name, nn.Parameter((value * values)[stay], learns))
     new.running_mean, new.running_var = old.running_mean[stay], old.running_var[stay]
+    new.num_batches_tracked.copy_(old.num_batches_tracked)
     return new.eval()
 
 

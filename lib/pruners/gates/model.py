@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from lib.base import BadInput
 from lib.pruners.gates.gate import KINDS, Gated, Gates, check_k, gates_of
 from lib.pruners.gates.structure import Layer, gateable, live, spread, trace
+from lib.pruners.masks import attached
 
 OPEN = 3.0  # k phi of a gate that starts open: sigmoid(3) = 0.95 (section 6)
 SPREAD = 0.01  # standard deviation of phi at the start; figure 2 prints N(0.5, 0.01)
@@ -49,13 +50,15 @@ def gated(
 
     Raises:
         BadInput: a layer that does not exist or is of another kind, a convolution whose channels meet others (a
-            residual sum), k < 0, a tau outside [0, 1), more units to start with than there are.
+            residual sum), k < 0, a tau outside [0, 1), more units to start with than there are, a layer with a mask.
     """
     check_k(k)
     if kind not in KINDS:
         raise BadInput(f"kind={kind!r}: known are {', '.join(KINDS)}")
     if not 0 <= tau < 1:
         raise BadInput(f"tau={tau} is not in [0, 1)")
+    if masked := attached(model):
+        raise BadInput(f"{min(masked)} has a mask, which cutting units would lose: bake it in, pruners.detach(model)")
     model = copy.deepcopy(model)
     found = trace(model)
     layers = gateable(found) if layers is None else [layers] if isinstance(layers, str) else list(layers)
@@ -108,6 +111,8 @@ def penalty(model: nn.Module, lambdas: Sequence[float]) -> Tensor:
         BadInput: a model without gates, or another number of lambdas than of gated layers.
     """
     gates = gates_of(model)
+    if not isinstance(lambdas, Sequence):
+        raise BadInput(f"lambdas={lambdas!r}: expected a list, one a gated layer ({len(gates)})")
     if len(lambdas) != len(gates):
         raise BadInput(f"{len(lambdas)} lambdas for {len(gates)} gated layers: one a layer is needed")
     return sum(rate * one.weights * one.probability().sum() for rate, one in zip(lambdas, gates, strict=True))

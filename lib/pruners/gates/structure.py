@@ -95,9 +95,10 @@ def trace(model: nn.Module, shape: Sequence[int] | None = None) -> dict[str, Lay
         above = [origins[other] for other in node.all_input_nodes]
         if _flattens(node, module) or flat & set(node.all_input_nodes):
             flat.add(node)
-        if isinstance(module, nn.Linear) and node not in flat and above[0] and _conv(layers[above[0]]):
-            layers[above[0]].only_layers, above = False, [None]  # it reads columns of an image, not channels
-        if isinstance(module, (nn.Linear, nn.Conv2d)):
+        layered = isinstance(module, (nn.Linear, nn.Conv2d))
+        if layered and above[0] and not _reads(module, layers[above[0]], node in flat):
+            layers[above[0]].only_layers, above = False, [None]  # columns of an image, or steps of a sequence
+        if layered:
             layers[node.target] = _layer(node.target, module, gates, above[0], layers)
             origins[node] = node.target
         elif isinstance(module, nn.BatchNorm2d) and _alone_after(node.args[0], layers):
@@ -212,8 +213,12 @@ def _flattens(node: fx.Node, module: nn.Module | None) -> bool:
     """Whether a node flattens the channels' axis and those behind it, no others."""
     if isinstance(module, nn.Flatten):
         return module.start_dim == 1 and module.end_dim == -1
-    return node.target in (torch.flatten, "flatten") and (*node.args[1:], *node.kwargs.values()) == (1,)
+    given = (*node.args[1:], *node.kwargs.values())
+    return node.target in (torch.flatten, "flatten") and given in ((1,), (1, -1))
 
 
-def _conv(layer: Layer) -> bool:
-    return isinstance(layer.module, nn.Conv2d)
+def _reads(module: nn.Linear | nn.Conv2d, source: Layer, flat: bool) -> bool:
+    """Whether a layer's inputs are the source's units: channels, flattened channels, or features of the same width."""
+    if isinstance(source.module, nn.Conv2d):
+        return isinstance(module, nn.Conv2d) or flat
+    return isinstance(module, nn.Linear) and module.in_features == source.module.out_features

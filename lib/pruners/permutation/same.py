@@ -31,7 +31,12 @@ def outputs(model: nn.Module, inputs: Inputs, training: bool = False) -> list[Te
     """
     network = duplicate(model).double()
     try:
-        with torch.no_grad(), mode(network, training), torch.random.fork_rng([], training), _Kept(training):
+        with (
+            torch.no_grad(),
+            mode(network, training),
+            torch.random.fork_rng(range(torch.cuda.device_count()), training),
+            _Kept(training),
+        ):
             if training:
                 torch.manual_seed(0)
             given = tensors(call(network, converted(inputs, torch.double)))
