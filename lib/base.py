@@ -10,6 +10,7 @@ import math
 import os
 import secrets
 import sys
+import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -43,14 +44,14 @@ class BadInput(ValueError):
 
 @contextmanager
 def program(name: str, stopped: str = "stopped; files are whole, the same command starts again") -> Iterator[None]:
-    """Do the work of a command line: bad input and Ctrl-C end it with one line on stderr, never with a traceback.
+    """Do the work of a command line: bad input, a full disk and Ctrl-C end it with a line on stderr, no traceback.
 
     Args:
         name: how the line begins, such as "lib.sweep".
         stopped: what is said after Ctrl-C.
 
     Raises:
-        SystemExit: status 2 for bad input, 130 for Ctrl-C.
+        SystemExit: status 2 for bad input and what the disk refuses, 130 for Ctrl-C.
     """
     try:
         yield
@@ -60,6 +61,12 @@ def program(name: str, stopped: str = "stopped; files are whole, the same comman
     except KeyboardInterrupt:
         print(f"{name}: {stopped}", file=sys.stderr)
         sys.exit(130)
+    except BrokenPipeError:  # who reads what is printed, such as `head`, has read enough
+        raise
+    except OSError as error:  # no permission, a full disk
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"{name}: {where}{error.strerror or error}; files are whole, the same command goes on", file=sys.stderr)
+        sys.exit(2)
 
 
 @dataclass(frozen=True)
@@ -102,7 +109,7 @@ def aside(path: Path) -> Path:
 
     What was set aside under that name before is kept too, under a number.
     """
-    names = (path.with_suffix(f".damaged{number or ''}") for number in itertools.count())
+    names = (path.with_name(f"{path.name}.damaged{number or ''}") for number in itertools.count())
     return path.replace(next(name for name in names if not name.exists()))
 
 
@@ -113,9 +120,9 @@ def writable(folder: Path) -> None:
         BadInput: it cannot be made or written to.
     """
     try:
-        with atomic(folder / "writable"):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".", suffix=PART):
             pass
-        (folder / "writable").unlink(missing_ok=True)
     except OSError as error:
         raise BadInput(f"{folder} cannot be written to: {error.strerror}") from error
 
@@ -241,7 +248,10 @@ def _value(kind: Any, value: Any, where: str) -> Any:
             raise BadInput(f"{where}: expected a list, found {value!r}")
         return tuple(_value(get_args(kind)[0], item, f"{where}[{i}]") for i, item in enumerate(value))
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise BadInput(f"{where}: expected a finite number, found {str(value)[:20]}...") from None
     if kind is float and isinstance(value, float) and not math.isfinite(value):
         raise BadInput(f"{where}: expected a finite number, found {value!r}")
     if isinstance(kind, type) and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):

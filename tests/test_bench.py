@@ -37,8 +37,8 @@ def test_rows_of_other_devices_stay_and_the_same_devices_are_replaced(tmp_path: 
     assert bench.beside_others(new, path).to_numpy().tolist() == [["EPYC", 8], ["H200", 1], ["H200", 2]]
     pd.DataFrame({"device": ["EPYC"], "seconds": [8]}).to_csv(path, index=False)  # of another version of the benchmark
     assert bench.beside_others(new, path).equals(new)
-    assert "toy.csv has rows of other devices in other columns; kept as toy.damaged" in capsys.readouterr().err
-    assert pd.read_csv(tmp_path / "toy.damaged").seconds.tolist() == [8]
+    assert "toy.csv has rows of other devices in other columns; kept as toy.csv.damaged" in capsys.readouterr().err
+    assert pd.read_csv(tmp_path / "toy.csv.damaged").seconds.tolist() == [8]
     pd.DataFrame({"device": ["H200"], "seconds": [8]}).to_csv(path, index=False)  # nothing that is not measured anew
     assert bench.beside_others(new, path).equals(new)
     assert path.exists()

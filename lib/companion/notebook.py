@@ -14,11 +14,13 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from pathlib import Path
 
 import joblib
 import nbformat
 import papermill
+import psutil
 from nbclient.exceptions import DeadKernelError
 from nbconvert.preprocessors import CoalesceStreamsPreprocessor
 from nbstripout import strip_output
@@ -98,6 +100,9 @@ def execute_all(chosen: Sequence[str], parameters: dict, target: Path, folder: P
             wait(running)
         except KeyboardInterrupt:  # those that have not begun would begin now, before anybody hears of it
             pool.shutdown(wait=False, cancel_futures=True)
+            for child in psutil.Process().children(recursive=True):  # kernels hear nothing of Ctrl-C
+                with suppress(psutil.NoSuchProcess):
+                    child.kill()
             raise
     errors = [error for one in running if (error := one.exception()) is not None]
     for error in errors:

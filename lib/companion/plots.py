@@ -185,7 +185,8 @@ def errors_with_intervals(axes: Axes, groups: Sequence[tuple[str, Sequence[float
         error = max(100 - measured.value, smallest)
         bars = None
         if measured.seeds > 1:
-            bars = [[error - max(100 - measured.high, smallest)], [100 - measured.low - error]]
+            least, most = (max(100 - end, smallest) for end in (measured.high, measured.low))
+            bars = [[error - least], [most - error]]
         axes.errorbar([error], [row], xerr=bars, markersize=8, capsize=4, linestyle="none", **look)
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
@@ -280,7 +281,8 @@ def choices(axes: Axes, ends: pd.DataFrame, dense: Sequence[float]) -> None:
         dense: normalised returns of dense agents.
     """
     band, ways = interval(list(dense)), list(dict.fromkeys(ends.way))
-    axes.axvspan(band.low, band.high, color=GREY, alpha=0.2, linewidth=0)
+    if band.seeds > 1:
+        axes.axvspan(band.low, band.high, color=GREY, alpha=0.2, linewidth=0)
     axes.axvline(band.value, color=GREY, linewidth=1.5, label=PRUNERS["dense"][0])
     found = [choice for choice in PRUNERS if choice in set(ends.choice)]
     for number, choice in enumerate(found):

@@ -196,10 +196,15 @@ def read_bench(name: str, results: Path = base.RESULTS) -> pd.DataFrame:
 
 def write_csv(table: pd.DataFrame, path: Path) -> None:
     """Write a table whole or not at all."""
+    write_text(csv_text(table), path)
+
+
+def csv_text(table: pd.DataFrame) -> str:
+    """Write out a table as the project's files have it."""
     table = table.copy()
     for name in table.columns[table.dtypes == "object"]:  # to_csv formats only columns that are all numbers
         table[name] = [DIGITS % x if isinstance(x, float) and x == x else x for x in table[name]]
-    write_text(table.to_csv(index=False, float_format=DIGITS, lineterminator="\n"), path)
+    return table.to_csv(index=False, float_format=DIGITS, lineterminator="\n")
 
 
 def write_text(text: str, path: Path) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lib import base
-from lib.base import PART, BadInput
+from lib.base import PART
 from lib.data import sources
 
 LOCK = base.ROOT / "data.dvc"
@@ -84,12 +84,9 @@ def main(arguments: list[str] | None = None, places: sources.Places = sources.PR
     parser.add_argument("names", nargs="*", metavar="NAME", help="a set; default: all that data.dvc locks")
     names = parser.parse_args(arguments).names or [name for name, source in known.items() if source.locked]
     with base.program("lib.data"):
-        try:
-            for source in [sources.pick(name, places.registry) for name in names]:
-                kind = importlib.import_module(f"lib.data.{source.kind}")
-                print(line(source, *kind.prepare(source.name, places)), flush=True)
-        except OSError as error:  # no permission, a full disk
-            raise BadInput(str(error)) from error
+        for source in [sources.pick(name, places.registry) for name in names]:
+            kind = importlib.import_module(f"lib.data.{source.kind}")
+            print(line(source, *kind.prepare(source.name, places)), flush=True)
         if difference := lock_difference(places, lock):
             print(f"lib.data: {difference}", file=sys.stderr)
             return 1

@@ -30,7 +30,7 @@ def make(name: str) -> gym.Env:
         warnings.filterwarnings("ignore", message=".*is out of date.*", category=DeprecationWarning)
         try:
             game = gym.make(name)
-        except gym.error.Error as error:
+        except (gym.error.Error, ImportError) as error:  # of a package that is not installed, or has moved
             raise BadInput(f"no environment called {name!r}: {str(error).splitlines()[0]}") from error
         finally:
             mujoco.set_mju_user_warning(before)

@@ -228,7 +228,9 @@ def _findings(scores: Tensor, boxes: Tensor, inks: Tensor | None = None) -> Find
 
 
 def cropped(outlines: np.ndarray, boxes: np.ndarray, cells: int) -> Tensor:
-    """Look at outlines through their boxes: the share of ink, 0 or 1, in each cell of a grid in the box.
+    """Look at outlines through their boxes: 1 where there is ink in the middle of a cell of a grid in the box, else 0.
+
+    The outline is read bilinearly there, as Mask R-CNN makes its targets.
 
     Args:
         outlines: bool [n, side, side].

@@ -2,6 +2,7 @@
 
 import math
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
@@ -180,6 +181,11 @@ def test_what_a_stage_writes_is_not_deleted_before_it_is_made_anew():
     [
         (BadInput("it is bad"), 2, "lib.x: it is bad\n"),
         (KeyboardInterrupt(), 130, "lib.x: stopped; files are whole, the same command starts again\n"),
+        (
+            OSError(28, "No space left", "a.csv"),
+            2,
+            "lib.x: a.csv: No space left; files are whole, the same command goes on\n",
+        ),
     ],
 )
 def test_a_program_ends_in_one_line(raised: BaseException, status: int, line: str, capsys: pytest.CaptureFixture):
@@ -191,3 +197,25 @@ def test_a_program_ends_in_one_line(raised: BaseException, status: int, line: st
 def test_a_fault_of_a_program_itself_keeps_its_traceback():
     with pytest.raises(ZeroDivisionError), base.program("lib.x"):
         raise ZeroDivisionError
+
+
+def test_looking_whether_a_folder_takes_files_touches_none_of_its_files(tmp_path: Path):
+    (tmp_path / "writable").write_text("somebody's thesis")
+    base.to_write(tmp_path / "net.pt")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("writable", "somebody's thesis")]
+
+
+def test_what_is_set_aside_keeps_its_whole_name(tmp_path: Path):
+    for name in ("state.pt", "state.json"):
+        (tmp_path / name).write_text(name)
+        assert base.aside(tmp_path / name).name == f"{name}.damaged"
+
+
+def test_a_number_too_large_for_a_float_is_refused_in_a_line():
+    with pytest.raises(BadInput, match=r"^x\.shift: expected a finite number, found 1000"):
+        base.build(OfOneNumber, {"shift": 10**400}, "x")
+
+
+@dataclass
+class OfOneNumber:
+    shift: float

@@ -3,12 +3,15 @@
 import ast
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import nbformat
+import psutil
 import pytest
 
 from lib import base
@@ -244,3 +247,31 @@ def test_links_of_executed_notebooks_lead_somewhere():
         for cell in nbformat.read(path, as_version=4).cells:
             for target in re.findall(r"\]\(([\w./]+\.ipynb)", cell.source if cell.cell_type == "markdown" else ""):
                 assert (path.parent / target).exists(), f"{path}: {target}"
+
+
+def test_ctrl_c_ends_notebooks_that_run(tmp_path: Path):
+    """Their kernels are in sessions of their own and hear nothing of it."""
+    kernel = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+    for name in ("one", "two"):
+        source = f"import pathlib, time\npathlib.Path({str(tmp_path / name)!r}).touch()\ntime.sleep(600)"
+        first = nbformat.v4.new_code_cell("out = None", metadata={"tags": ["parameters"]})
+        cells = [first, nbformat.v4.new_code_cell(source)]
+        nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), tmp_path / f"{name}.ipynb")
+    code = f"""
+from pathlib import Path
+from lib import base
+from lib.companion import notebook
+folder = Path({str(tmp_path)!r})
+with base.program("lib.notebook"):
+    notebook.execute_all(["one", "two"], {{}}, folder / "out", folder)
+"""
+    asked = subprocess.Popen([sys.executable, "-c", code], cwd=base.ROOT, stderr=subprocess.PIPE, text=True)
+    while not ((tmp_path / "one").exists() and (tmp_path / "two").exists()):
+        assert asked.poll() is None
+        time.sleep(0.1)
+    children = psutil.Process(asked.pid).children(recursive=True)
+    asked.send_signal(signal.SIGINT)
+    _, said = asked.communicate(timeout=60)
+    assert asked.returncode == 130
+    assert said.strip().endswith("lib.notebook: stopped; files are whole, the same command starts again")
+    assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]

@@ -122,3 +122,16 @@ def test_a_seed_that_ended_earlier_counts_with_its_last_value_in_the_mean_over_e
     (mean,) = (line for line in axes.lines if line.get_label() == "mean of seeds")
     plt.close(figure)
     assert mean.get_xydata().tolist() == [[10, 3], [20, 16 / 3], [30, 20 / 3]]
+
+
+@pytest.mark.parametrize("accuracies", [[100.0, 100.0, 100.0], [99.98, 99.97, 99.98]])
+def test_a_variant_almost_without_errors_is_drawn_to_the_edge(axes, accuracies):
+    plots.errors_with_intervals(axes, [("dense", accuracies)])
+    ((left, _, right, _),) = bars(axes)
+    assert left == right == 0.05
+
+
+def test_one_dense_agent_has_no_band(axes):
+    ends = pd.DataFrame({"way": ["a", "a"], "choice": ["snip", "snip"], "normalised_return": [1.0, 2.0]})
+    plots.choices(axes, ends, [3.0])
+    assert not axes.patches

@@ -187,6 +187,10 @@ def test_an_array_of_a_corpus_that_was_changed_is_refused(tmp_path: Path, monkey
     path.write_bytes(content)
     with pytest.raises(BadInput, match=r"train_features\.npy is not as it was computed: move .* away"):
         prepared.load("speechocean762", sources.Places(data=tmp_path))
+    path.with_name("test_features.npy").unlink()  # what is made anew does not make the others right
+    monkeypatch.setattr(prepared, "_form", lambda name, places: ("official", tmp_path))
+    with pytest.raises(BadInput, match=r"train_features\.npy is not as it was computed"):
+        prepared.load("speechocean762", sources.Places(data=tmp_path))
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../x.wav", "a/../../x.wav", 5])

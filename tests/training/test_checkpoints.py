@@ -48,7 +48,7 @@ def test_a_checkpoint_of_other_things_is_set_aside_in_one_line(
     monkeypatch.setattr(torch.serialization, "get_unsafe_globals_in_checkpoint", lambda file: [])
     checkpoints.write({"loss": np.float64(0.1)}, kept)  # as files were kept before
     assert checkpoints.read(kept) is None
-    line = f"{kept} is damaged (it holds more than tensors and plain values): kept as state.damaged, its run"
+    line = f"{kept} is damaged (it holds more than tensors and plain values): kept as state.pt.damaged, its run"
     assert capsys.readouterr().err == f"{line} starts anew\n"
 
 
@@ -70,9 +70,9 @@ def test_a_damaged_checkpoint_is_named_and_set_aside(kept: Path, capsys: pytest.
     assert checkpoints.read(kept) is None
     said = capsys.readouterr().err
     assert said.startswith(f"{kept} is damaged (")
-    assert said.endswith("): kept as state.damaged, its run starts anew\n")
+    assert said.endswith("): kept as state.pt.damaged, its run starts anew\n")
     assert said.count("\n") == 1
-    assert [path.name for path in kept.parent.iterdir()] == ["state.damaged"]
+    assert [path.name for path in kept.parent.iterdir()] == ["state.pt.damaged"]
 
 
 def test_whichever_bit_is_flipped_no_other_numbers_are_loaded(kept: Path):

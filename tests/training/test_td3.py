@@ -375,5 +375,8 @@ def test_bad_settings_are_refused(change, line):
 def test_unknown_and_unfit_environments_are_refused():
     with pytest.raises(BadInput, match="no environment called 'Hoper-v4'"):
         Environments("Hoper-v4", [0])
+    for moved in ("Hopper-v2", "phys2d/CartPole-v1"):  # Gymnasium knows their names and does not have them
+        with pytest.raises(BadInput, match=f"^no environment called '{moved}': .+$"):
+            Environments(moved, [0])
     with pytest.raises(BadInput, match="CartPole-v1: observations and actions must be vectors of numbers"):
         Environments("CartPole-v1", [0])

@@ -151,7 +151,10 @@ def _judged(claim: Claim, paper: Paper, scale: str, results: Path, read: Callabl
     runs = read(experiment).copy()  # a measure may add columns
     if runs.empty:
         return Judged(why=f"no run of {experiment} is finished at the {scale} scale")
-    used = sorted(set(runs.data if "data" in runs else runs.env))  # whoever learns online has data from there
+    place = next((name for name in ("data", "env") if name in runs), None)  # whoever learns online has data from there
+    if place is None:
+        raise BadInput(f"claim {claim.id}: {experiment}.csv has neither data nor env: one of them must be in COLUMNS")
+    used = sorted(set(runs[place]))
     known = claim.data or paper.data
     foreign, own = [name for name in used if name not in known], claim.measure.get("data", known)
     if claim.kind == "number" and foreign:
@@ -163,6 +166,9 @@ def _judged(claim: Claim, paper: Paper, scale: str, results: Path, read: Callabl
         found = measure(claim, paper, runs)
     except Unmeasurable as error:  # a partial sweep may lack what a claim compares
         return Judged(why=f"the runs of {experiment} at the {scale} scale: {error}")
+    if not isinstance(found, Mapping) or not all(isinstance(one, Mapping | Interval) for one in found.values()):
+        given = f"{claim.measure['function']} gives {found!r:.60}"
+        raise BadInput(f"claim {claim.id}: {given}: expected {{cell: {{seed: number}}}}")
     try:
         cells = tuple(_cell(name, values, claim) for name, values in found.items())
     except BadInput as error:

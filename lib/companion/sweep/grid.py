@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib
+import io
 import json
 import threading
 import time
@@ -20,6 +21,7 @@ from tqdm import tqdm
 
 from lib import base
 from lib.base import BadInput, build
+from lib.companion.results import csv_text
 from lib.companion.sweep import imports, portable, settings
 from lib.companion.sweep.context import Context, Stopped
 
@@ -142,9 +144,24 @@ def grid(name: str, scale: str, params: Path = base.PARAMS) -> Grid:
     laid = Grid(name, scale, experiment, configurations, source_hash, needs)
     if not configurations.keys() >= set(needs.values()):
         raise BadInput(f"{scale}.{name}: a configuration needs another that is not in the grid")
+    refuse_other_in_a_file(laid)
     if len({laid.identity(c) for c in configurations.values()}) < len(experiment.configurations(chosen)):
         raise BadInput(f"{scale}.{name}: two configurations share the same {', '.join(laid.keys)}")
     return laid
+
+
+def refuse_other_in_a_file(laid: Grid) -> None:
+    """Refuse what tells configurations apart where a run file would give it back as something else.
+
+    Raises:
+        BadInput: a number of more digits than a file keeps, or a text that reads as a number or as nothing.
+    """
+    for configuration in laid.configurations.values():
+        for name, value in zip(laid.keys, laid.identity(configuration), strict=True):
+            again = pd.read_csv(io.StringIO(csv_text(pd.DataFrame({name: [value]}))))[name]
+            if len(again) != 1 or again[0] != value:
+                can = "six digits, and no texts that read as a number or as nothing"
+                raise BadInput(f"{laid.scale}.{laid.name}: {name} {value!r} would be another in a run file: {can}")
 
 
 def load(name: str) -> ModuleType:
@@ -185,7 +202,8 @@ def check_rows(experiment: ModuleType, configuration: Mapping[str, Any], rows: A
     """Return the rows of a run, if they can become a table.
 
     Raises:
-        BadInput: no list of dictionaries, a column that no row has, or a row without what tells it from others.
+        BadInput: no list of dictionaries, a column that no row has, a row without what tells it from others, or a value
+            that is no text or plain number.
     """
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise BadInput(f"run gives {type(rows).__name__}: expected a list of dictionaries, one a row")
@@ -194,6 +212,13 @@ def check_rows(experiment: ModuleType, configuration: Mapping[str, Any], rows: A
         without = [row for row in rows if name not in row]
         if len(without) == len(rows) or (without and name in index):
             raise BadInput(f"run gives a row without {name!r}, which is one of COLUMNS; it has {', '.join(without[0])}")
+    for row in rows:
+        for name, value in row.items():
+            try:
+                json.dumps(value)
+            except TypeError:
+                found = f"{name}={value!r:.40}, a {type(value).__name__}"
+                raise BadInput(f"run gives {found}: expected texts and plain numbers; float(...) makes one") from None
     return rows
 
 

@@ -15,11 +15,12 @@ import sys
 import time
 import warnings
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import joblib
+import pandas as pd
 
 from lib import base
 from lib.base import BadInput
@@ -89,6 +90,10 @@ class Sweep:
         """Return the rows that a configuration needs; None while they are not there."""
         return self.work.needed(key, self.entries)
 
+    def table(self) -> pd.DataFrame:
+        """Return the rows of what is finished as a table."""
+        return self.work.table([row for entry in self.entries.values() for row in entry["rows"]])
+
     @property
     def complete(self) -> bool:
         """Say whether all configurations are finished."""
@@ -120,7 +125,12 @@ def sweep(asked: argparse.Namespace) -> None:
     deadline = None if asked.budget is None else time.time() + seconds(asked.budget)
     with ExitStack() as locks:
         sweeps = [begin(asked, name, locks) for name in chosen]
-        failed = run_missing(sweeps, processes, device, deadline, asked.scheduler)
+        try:
+            failed = run_missing(sweeps, processes, device, deadline, asked.scheduler)
+        except KeyboardInterrupt:
+            for one in sweeps:
+                keep_partial(asked, one, processes, commit)
+            raise
         faults = []
         for one in sweeps:
             try:
@@ -173,17 +183,17 @@ def finish(asked: argparse.Namespace, one: Sweep, failed: list[Path], processes:
     """
     work, entries, csv = one.work, one.entries, one.csv
     if failed:
+        keep_partial(asked, one, processes, commit)
         what = failed[0].read_text().rstrip().splitlines()[-1]
         raise BadInput(
             f"{len(failed)} of {len(work.configurations)} configurations failed, {len(entries)} are finished and kept; "
             f"the first: {what}; its traceback is in {os.path.relpath(failed[0])}"
         )
     refuse_fewer(work, csv, len(entries), allowed=one.complete and (asked.again or asked.scale == "quick"))
-    write_csv(work.table([row for entry in entries.values() for row in entry["rows"]]), csv)
     if asked.scale != "quick" or not one.complete:
-        own = {key: entry for key, entry in entries.items() if key not in one.resumed}
-        provenance.write(csv, work, own, one.earlier, processes, commit)
+        write(one, processes, commit)
     else:
+        write_csv(one.table(), csv)
         provenance.beside(csv).unlink(missing_ok=True)
     if one.complete:
         one.store.empty()
@@ -193,6 +203,22 @@ def finish(asked: argparse.Namespace, one: Sweep, failed: list[Path], processes:
             f"{os.path.relpath(csv)}: {len(entries)} of {len(work.configurations)} configurations, the time is over; "
             "the same command goes on where this one stopped"
         )
+
+
+def write(one: Sweep, processes: int, commit: str) -> None:
+    """Write the CSV of what is finished, and its provenance."""
+    own = {key: entry for key, entry in one.entries.items() if key not in one.resumed}
+    provenance.write(one.csv, one.table(), one.work, own, one.earlier, processes, commit)
+
+
+def keep_partial(asked: argparse.Namespace, one: Sweep, processes: int, commit: str) -> None:
+    """Write what is finished of a sweep that failed or was stopped, beyond the quick scale, where it holds more than
+    the CSV there: so it is found again when the sources, and with them the store's names, have changed.
+    """
+    if asked.scale != "quick" and len(one.entries) > len(one.resumed) and not asked.again:
+        with suppress(BadInput):
+            refuse_fewer(one.work, one.csv, len(one.entries), allowed=False)
+            write(one, processes, commit)
 
 
 def refuse_fewer(work: Grid, csv: Path, finished: int, allowed: bool) -> None:
@@ -314,7 +340,7 @@ def choose_device(asked: str, scale: str) -> str:
     """Choose "cpu" or "cuda". Quick results are gated and must be the same everywhere: they stay on the processor.
 
     Raises:
-        BadInput: a device that there is none of, or cuda where torch finds no GPU.
+        BadInput: a device that there is none of, or cuda where torch finds no GPU or at the quick scale.
     """
     import torch
 
@@ -322,6 +348,8 @@ def choose_device(asked: str, scale: str) -> str:
         raise BadInput(f"--device {asked}: known are auto, cpu, cuda")
     if asked == "cuda" and not torch.cuda.is_available():
         raise BadInput("--device cuda: torch finds no GPU here; --device cpu would run on the processor")
+    if asked == "cuda" and scale == "quick":
+        raise BadInput("--device cuda: quick results are the same everywhere and stay on the processor; --device cpu")
     if asked == "auto":
         return "cuda" if scale != "quick" and torch.cuda.is_available() else "cpu"
     return asked

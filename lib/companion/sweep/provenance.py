@@ -7,6 +7,7 @@ are finished, so that another machine can go on from the CSV. What was computed 
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import subprocess
 from collections.abc import Collection, Mapping
@@ -19,12 +20,12 @@ import pandas as pd
 import yaml
 
 from lib import base
-from lib.base import BadInput
-from lib.companion.results import read_csv, write_text
+from lib.base import BadInput, atomic
+from lib.companion.results import csv_text, read_csv
 from lib.companion.sweep.grid import Grid, key
 from lib.companion.sweep.settings import read_yaml
 
-MOST_SEEDS = 20  # of a sweep that one may go on from
+MOST_SEEDS = 20  # of a sweep that one may go on from, where its file does not show more
 
 
 def beside(csv: Path) -> Path:
@@ -32,8 +33,12 @@ def beside(csv: Path) -> Path:
     return csv.with_suffix(".provenance.yaml")
 
 
-def write(csv: Path, work: Grid, own: dict[str, dict], earlier: list[dict], processes: int, source: str) -> None:
-    """Describe the run file: its parts, each computed by one commit on one kind of machine.
+def write(
+    csv: Path, table: pd.DataFrame, work: Grid, own: dict[str, dict], earlier: list[dict], processes: int, source: str
+) -> None:
+    """Write a run file, and beside it what it was made by: its parts, each of one commit on one kind of machine.
+
+    Both are on disk before either appears, so a full disk or a kill leaves the two of before.
 
     Args:
         own: the configurations finished here, {key: entry}.
@@ -41,6 +46,7 @@ def write(csv: Path, work: Grid, own: dict[str, dict], earlier: list[dict], proc
         processes: processes of this sweep; of what an interrupted one had finished, the entries tell.
         source: the commit of what runs here.
     """
+    text = csv_text(table).encode()
     versions = {"python": platform.python_version()} | {name: version(name) for name in ("torch", "numpy", "pandas")}
     here = {
         "commit": source,
@@ -58,11 +64,15 @@ def write(csv: Path, work: Grid, own: dict[str, dict], earlier: list[dict], proc
         "experiment": work.name,
         "scale": work.scale,
         "configurations": f"{sum(len(part['finished']) for part in parts)} of {len(work.configurations)}",
-        "sha256": hashlib.sha256(csv.read_bytes()).hexdigest(),
-        "rows": len(read_csv(csv)),
+        "sha256": hashlib.sha256(text).hexdigest(),
+        "rows": len(table),
         "parts": parts,
     }
-    write_text(yaml.safe_dump(content, sort_keys=False), beside(csv))
+    with atomic(csv) as rows, atomic(beside(csv)) as about:
+        rows.write(text)
+        rows.flush()
+        os.fsync(rows.fileno())
+        about.write(yaml.safe_dump(content, sort_keys=False).encode())
 
 
 def resume(
@@ -87,12 +97,14 @@ def resume(
     try:
         origin = _read(beside(csv))
         if origin["sha256"] != hashlib.sha256(csv.read_bytes()).hexdigest():
-            raise BadInput(f"it is not the file that {beside(csv).name} describes")
+            what = "check out the two that belong together, or move both away: the store keeps what it has"
+            raise BadInput(f"it is not the file that {beside(csv).name} describes; {what}")
         groups = _groups(csv, work, origin)
     except BadInput as error:
         raise BadInput(f"cannot go on from {csv}: {error}") from error
     earlier = getattr(work.experiment, "aliases", lambda configuration: [])
     entries, parts = {}, []
+    most = max(MOST_SEEDS, sum(len(part["finished"]) for part in origin["parts"]))
     for part in origin["parts"]:
         if part["source_hash"] != work.source_hash and not others:
             raise BadInput(
@@ -103,7 +115,7 @@ def resume(
         finished, used = set(part["finished"]), set()
         for now, configuration in work.configurations.items():
             known_forms = [
-                form for one in (configuration, *earlier(configuration)) for form in fewer_or_more_seeds(one)
+                form for one in (configuration, *earlier(configuration)) for form in fewer_or_more_seeds(one, most)
             ]
             forms = [key(form, part["source_hash"]) for form in known_forms]
             if now in known or now in entries or not (then := finished.intersection(forms)):
@@ -119,14 +131,17 @@ def resume(
     return entries, parts
 
 
-def fewer_or_more_seeds(configuration: dict) -> list[dict]:
+def fewer_or_more_seeds(configuration: dict, most: int = MOST_SEEDS) -> list[dict]:
     """List a configuration as sweeps of other lengths would name it: how many seeds there are changes none of them.
 
     One without a seed of its own is a stack of all of them, and with other seeds another configuration.
+
+    Args:
+        most: seeds that those sweeps can have had.
     """
     if "seed" not in configuration or not isinstance(configuration.get("seeds"), int):
         return [configuration]
-    counts = dict.fromkeys((configuration["seeds"], *range(1, MOST_SEEDS + 1)))
+    counts = dict.fromkeys((configuration["seeds"], *range(1, most + 1)))
     return [configuration | {"seeds": count} for count in counts]
 
 

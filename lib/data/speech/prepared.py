@@ -54,6 +54,9 @@ def prepare(name: str, places: sources.Places = sources.PROJECT) -> tuple[dict[s
     files = _files(name, form, places)
     if all(path.exists() for path in files.values()):
         return files, f"data/ ({form})"
+    there = {array: path for array, path in files.items() if path.exists()}
+    if there and _sums(files).exists():
+        _compare(there)  # before the checksums are those of other files
     corpus = FORMS[name][form][1](folder)
     if both := {clip.speaker for clip in corpus.train} & {clip.speaker for clip in corpus.test}:
         raise BadInput(f"{folder}: the speaker {min(both)} is in both parts; nobody to learn from may be tested on")

@@ -379,3 +379,17 @@ def test_the_scorecard_tells_kind_criterion_and_note_of_each_claim(tmp_path: Pat
     assert found == ["quick", "arithmetic", "between 43.5 and 44.5", ""]
     with pytest.raises(BadInput, match="claim c has a verdict but stands in no paper any more"):
         scorecard([paper()], tmp_path)
+
+
+@pytest.mark.parametrize("given", [1.0, {"toy": 1.0}])
+def test_a_measure_that_gives_no_cells_is_refused_in_a_line(tmp_path: Path, monkeypatch, given: object):
+    results = runs(tmp_path, {("imagenet", "a"): ([1.0], [2.0])})
+    monkeypatch.setattr("lib.companion.claims.judge.measure", lambda claim, paper, runs: given)
+    with pytest.raises(BadInput, match=r"^claim c: difference gives .*: expected \{cell: \{seed: number\}\}$"):
+        judged(results, claim())
+
+
+def test_runs_that_do_not_say_their_data_are_refused_in_a_line(tmp_path: Path):
+    write_csv(pd.DataFrame({"seed": [0], "accuracy": [1.0]}), tmp_path / "quick" / "runs" / "rl.csv")
+    with pytest.raises(BadInput, match=r"^claim c: rl\.csv has neither data nor env"):
+        judged(tmp_path, claim())

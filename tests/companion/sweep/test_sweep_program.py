@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from lib import base
+from lib.base import BadInput
 from lib.companion.sweep import program as sweep
 from lib.companion.sweep import provenance
 from lib.companion.sweep.context import Context
@@ -72,7 +73,9 @@ def test_a_real_configuration_that_diverges_fails_alone(tmp_path: Path, capsys: 
     )
     assert "FloatingPointError: the loss is " in Path(line.split()[-1]).read_text()
     assert len(list((tmp_path / "store").rglob("*.json"))) == 1
-    assert not list((tmp_path / "real").rglob("*.csv"))
+    (csv,) = (tmp_path / "real").rglob("*.csv")  # what is finished is found again when the sources have been mended
+    assert set(pd.read_csv(csv).network) == {"small_lenet"}
+    assert yaml.safe_load(csv.with_suffix(".provenance.yaml").read_text())["configurations"] == "1 of 2"
 
 
 class Killable:
@@ -183,3 +186,10 @@ def test_an_undisturbed_sweep_has_every_row_of_its_grid(undisturbed: bytes):
     everyone = ["dense", "dense_twice", "pruned", "retrained"]
     assert counts[everyone].tolist() == [8, 8, 4, 8]
     assert set(counts.drop(everyone)) == {4}
+
+
+def test_quick_results_are_computed_on_the_processor(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert [sweep.choose_device("auto", scale) for scale in ("quick", "real")] == ["cpu", "cuda"]
+    with pytest.raises(BadInput, match="--device cuda: quick results are the same everywhere"):
+        sweep.choose_device("cuda", "quick")

@@ -5,12 +5,14 @@ import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
 
 from lib import base
 from lib.base import BadInput
+from lib.companion.sweep import grid as grids
 from lib.companion.sweep import program as sweep
 from lib.companion.sweep import provenance
 from lib.companion.sweep.grid import grid, key
@@ -252,8 +254,8 @@ def test_a_run_file_with_a_blank_cell_is_kept_when_fewer_rows_take_its_place(toy
     blank = toys.TABLE.replace("c,1,1", ",1,1").encode()
     toys.csv().write_bytes(blank)
     assert toys("--budget", "0s") == 0
-    assert toys.err == "lib.sweep: toy.csv has a row without name; kept as toy.damaged"
-    assert toys.csv().with_suffix(".damaged").read_bytes() == blank
+    assert toys.err == "lib.sweep: toy.csv has a row without name; kept as toy.csv.damaged"
+    assert toys.csv().with_name("toy.csv.damaged").read_bytes() == blank
     assert toys.csv().read_text() == "name,step,value\n"
 
 
@@ -261,3 +263,59 @@ def test_again_is_refused_where_everything_is_computed_anew(toys):
     assert toys("--again") == 2
     assert toys.err == "lib.sweep: --again is for the scales real and paper: quick is computed anew by every sweep"
     assert toys.toy.steps == []
+
+
+@pytest.mark.parametrize("end", ["failed", "stopped"])
+def test_what_was_finished_is_taken_when_the_sources_have_been_mended(toys, monkeypatch, end: str):
+    """The store goes by the sources, so of these entries nothing would be found again."""
+    toys.toy.before = toys.fail_at("a") if end == "failed" else toys.interrupt_at(("a", 1))
+    assert toys(scale="real") == (2 if end == "failed" else 130)
+    there = set(pd.read_csv(toys.csv("real")).name)
+    assert there == ({"b", "c", "d"} if end == "failed" else {"b", "d"})
+    monkeypatch.setattr(grids, "imported_hash", lambda name: OTHER)
+    toys.toy.before = lambda name, step: None
+    assert toys(scale="real") == 0
+    assert {name for name, _ in toys.toy.steps} == {"a", "b", "c", "d"} - there
+    assert toys.csv("real").read_text() == toys.TABLE
+
+
+def test_a_disk_that_is_full_leaves_the_file_and_its_provenance_of_before(toys, monkeypatch):
+    toys.toy.before = toys.fail_at("a")
+    toys(scale="real")
+    before = [path.read_bytes() for path in (toys.csv("real"), provenance.beside(toys.csv("real")))]
+    toys.toy.before = lambda name, step: None
+
+    def full(*given, **more):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(provenance.yaml, "safe_dump", full)
+        assert toys(scale="real") == 2
+    assert toys.err.endswith("lib.sweep: No space left on device; files are whole, the same command goes on")
+    assert [path.read_bytes() for path in (toys.csv("real"), provenance.beside(toys.csv("real")))] == before
+    assert toys(scale="real") == 0
+    assert toys.toy.steps == []
+
+
+@pytest.mark.parametrize("name", ["007", "null", "0.3333333"])
+def test_what_a_run_file_would_give_back_as_something_else_is_refused(toys, name: str):
+    toys.toy.params.write_text(yaml.safe_dump({"real": {"toy": {"names": [name, "b"]}}}))
+    assert toys(scale="real") == 2
+    assert f"real.toy: name {name!r} would be another in a run file" in toys.err
+    assert toys.toy.steps == []
+
+
+def test_a_row_that_holds_more_than_plain_numbers_fails_alone(toys):
+    run = module().run
+    odd = lambda one: {"value": np.int64(1)} if one["name"] == "b" else {}  # noqa: E731
+    module().run = lambda one, context: [row | odd(one) for row in run(one, context)]
+    assert toys(scale="real") == 2
+    assert (
+        "1 of 4 configurations failed, 3 are finished and kept; the first: lib.base.BadInput: run gives value="
+        in toys.err
+    )
+
+
+def test_more_than_twenty_seeds_are_known_again():
+    now = {"seed": 3, "seeds": 26}
+    assert now | {"seeds": 25} in provenance.fewer_or_more_seeds(now, most=25)

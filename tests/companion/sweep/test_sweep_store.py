@@ -59,9 +59,9 @@ def test_a_damaged_entry_is_named_set_aside_and_not_used(store: Store, capsys: p
     assert set(store.finished(["k", "l"])) == {"l"}
     said = capsys.readouterr().err
     assert said.startswith("k.json is damaged (")
-    assert said.endswith("): kept as k.damaged, computed again\n")
+    assert said.endswith("): kept as k.json.damaged, computed again\n")
     assert said.count("\n") == 1
-    assert (store.folder / "k.damaged").read_bytes() == content
+    assert (store.folder / "k.json.damaged").read_bytes() == content
     assert not (store.folder / "k.json").exists()
     store.add("k", {"name": "a"}, outcome(ROWS))
     assert set(store.finished(["k", "l"])) == {"k", "l"}

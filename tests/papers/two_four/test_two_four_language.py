@@ -163,3 +163,16 @@ def test_a_run_that_was_stopped_ends_with_the_same_rows(rows, tmp_path, units):
 def test_settings_are_built_from_what_params_hold():
     content = asdict(TASK) | {"amounts": [{"labels": 16, "draws": 2}, {"labels": None}]}
     assert build(experiment.Settings, {"tasks": [content]}, "quick") == experiment.Settings((TASK,))
+
+
+@pytest.mark.parametrize("damage", [b"", b"[]"])
+def test_kept_rows_that_were_altered_are_computed_again(tmp_path, capsys, damage):
+    context, calls = Context(folder=tmp_path), []
+    compare = lambda: calls.append(1) or [{"accuracy": 71.25}]  # noqa: E731
+    for _ in range(2):
+        assert two_phases.kept_rows(context, "second", 1, compare) == [{"accuracy": 71.25}]
+    assert len(calls) == 1
+    (tmp_path / "second.rows").write_bytes(damage)
+    assert two_phases.kept_rows(context, "second", 1, compare) == [{"accuracy": 71.25}]
+    assert len(calls) == 2
+    assert "second.rows is damaged" in capsys.readouterr().err

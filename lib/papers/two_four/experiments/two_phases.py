@@ -14,7 +14,6 @@ and with all labels dense_first_int8 and sparse_first_int8, quantised after thei
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -23,12 +22,13 @@ import torch
 from torch import Tensor, nn
 
 from lib import pruners
-from lib.base import BadInput, atomic
+from lib.base import BadInput
 from lib.companion.sweep.context import Context
 from lib.data.text import Passages
 from lib.models.transformer import LEFT_DENSE, Classifier, LanguageModel
 from lib.papers.two_four.experiments.variants import masked_copy
 from lib.pruners import calibration
+from lib.training import checkpoints
 from lib.training.language import share_right
 from lib.training.steps import Draw, Schedule, fit
 from lib.training.supervised import seed_of
@@ -86,15 +86,14 @@ def kept_rows(context: Context, name: str, units: int, compare: Callable[[], lis
         units: how many units of work it is.
         compare: trains the variants and returns their rows.
     """
-    path = context.checkpoint(f"{name}.json")
-    if path is not None and path.exists():
+    path = context.checkpoint(f"{name}.rows")
+    if path is not None and (kept := checkpoints.read(path)) is not None:
         for _ in range(units):
             context.report_progress("phase 2")
-        return json.loads(path.read_text())
+        return kept
     rows = compare()
     if path is not None:
-        with atomic(path) as file:
-            file.write(json.dumps(rows).encode())
+        checkpoints.write(rows, path)
         for state in path.parent.glob("second_*.pt"):
             state.unlink()
     return rows
