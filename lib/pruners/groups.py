@@ -147,6 +147,8 @@ def group(
         raise BadInput(f"start={start!r}: known are {', '.join(STARTS)}")
     layers = _named(model, chosen)
     for name, table in chosen.items():  # all are checked before one is changed
+        if not isinstance(table, Tensor) or table.dim() != 2:
+            raise BadInput(f"{name}: {table!r:.40} is no table [B, B], such as circulant(4)")
         block, size = len(table), _size(layers[name])
         if layers[name].layout.axes not in ("oi", "roi", "oikk") or layers[name].attribute != "weight":
             raise BadInput(f"{name}: blocks are those of a Linear, a stack of them or a Conv2d")

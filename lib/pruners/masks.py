@@ -75,6 +75,8 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
     Raises:
         BadInput: a name that is no prunable parameter, a wrong shape, a mask that is not boolean or cuts a group.
     """
+    if not isinstance(masks, Mapping):
+        raise BadInput(f"masks are a {type(masks).__name__}: expected {{parameter name: mask}}")
     layers = {layer.name: layer for layer in prunable(model)}
     for name, mask in masks.items():  # all are checked before one is attached
         if name not in layers:

@@ -149,7 +149,9 @@ def check_n_of_m(pattern: str, n: int, m: int, sparsity: float | None) -> None:
         BadInput: n and m are not whole numbers with 0 < n < m, or the sparsity is another than 1 - n / m.
     """
     if not (isinstance(n, Integral) and isinstance(m, Integral) and 0 < n < m):
-        raise BadInput(f"{pattern}({n}, {m}): n must be at least 1 and smaller than m, both whole numbers")
+        raise BadInput(
+            f"{pattern}({_described(n)}, {_described(m)}): n must be at least 1 and smaller than m, both whole numbers"
+        )
     own = (m - n) / m
     if sparsity is not None and not (isinstance(sparsity, Real) and math.isclose(sparsity, own)):
         raise BadInput(f"sparsity={sparsity}: {n} of {m} leaves {n / m:g}, so its sparsity is {own:g}")
@@ -226,7 +228,7 @@ def per_run(sparsity: float | Sequence[float], scores: Mapping[str, Tensor]) -> 
     shares = [sparsity] * (runs or 1) if isinstance(sparsity, Real) else sparsity
     listed = isinstance(shares, Iterable) and not isinstance(shares, Tensor)
     if not listed or not all(isinstance(share, Real) for share in shares):
-        raise BadInput(f"sparsity={sparsity!r} is no number in [0, 1)")
+        raise BadInput(f"sparsity={_described(sparsity)} is no number in [0, 1)")
     if len(shares) != (runs or 1):
         raise BadInput(f"{len(shares)} sparsities for {runs or 1} runs: give one number, or one a run")
     for share in shares:
@@ -256,6 +258,8 @@ def check(scores: Mapping[str, Tensor]) -> int | None:
     Raises:
         BadInput: no scores, some that cannot be ranked, or scores of different runs.
     """
+    if not isinstance(scores, Mapping):
+        raise BadInput(f"scores are a {type(scores).__name__}: expected {{parameter name: tensor}}")
     if not scores:
         raise BadInput("no scores: at least one parameter is needed")
     for name, score in scores.items():

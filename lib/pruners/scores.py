@@ -72,7 +72,7 @@ def _seeds(seed: int | Sequence[int], runs: int | None) -> list[int]:
     try:
         seeds = [seed] if isinstance(seed, Integral) else [int(one) for one in seed]
     except (TypeError, ValueError) as error:
-        raise BadInput(f"seed={seed!r}: expected a whole number, or one for each run of a stack") from error
+        raise BadInput(f"seed={seed!r:.40}: expected a whole number, or one for each run of a stack") from error
     if len(seeds) != (runs or 1):
         raise BadInput(f"{len(seeds)} seeds for {runs or 1} runs: give each run its own")
     return seeds

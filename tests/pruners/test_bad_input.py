@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from lib import pruners
 from lib.base import BadInput
+from lib.pruners import gates, groups
 from lib.pruners.permutation.network import permute
 from lib.pruners.permutation.search import greedy
 
@@ -156,3 +157,24 @@ def test_a_network_that_answers_yes_or_no_is_permuted():
     permuted, report = permute(After(lambda x: x > 0), INPUTS, search=greedy)
     assert report.permuted.any()
     assert permuted(INPUTS).dtype == torch.bool
+
+
+@pytest.mark.parametrize(
+    ("call", "line"),
+    [
+        (lambda model: pruners.attach(model, [torch.ones(4, 4) > 0]), "masks are a list"),
+        (lambda model: pruners.unstructured([torch.ones(4, 4)], 0.5), "scores are a list"),
+        (lambda model: pruners.unstructured({"w": torch.ones(4, 4)}, torch.ones(3)), r"sparsity=.*\[3\]"),
+        (lambda model: pruners.n_of_m({"w": torch.ones(4, 4)}, torch.ones(64, 64), 4), r"n_of_m\(.*\[64, 64\]"),
+        (lambda model: groups.group(model, {"weight": 4}), "weight: 4 is no table"),
+        (
+            lambda model: gates.penalty(gates.gated(nn.Sequential(model, nn.Linear(4, 2))), 0.1),
+            r"lambdas=0\.1: expected",
+        ),
+    ],
+)
+def test_what_is_of_the_wrong_kind_is_named_in_one_line(call, line):
+    with pytest.raises(BadInput, match=line) as error:
+        call(nn.Linear(4, 4))
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 160
