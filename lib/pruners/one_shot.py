@@ -26,6 +26,7 @@ from lib.pruners.inputs import Inputs, call, duplicate, entering
 from lib.pruners.layers import Prunable, Scores, Select, chosen, eligible, leave_out, naming, prunable, words
 from lib.pruners.masks import attach, attached, inverts, original, original_of
 from lib.pruners.patterns import Pattern
+from lib.pruners.scores import product
 
 
 class Solver(Protocol):
@@ -228,8 +229,7 @@ def columns_of(layer: Prunable, inputs: Tensor) -> Tensor:
 
 def wanda_scores(weight: Tensor, squares: Tensor) -> Tensor:
     """Score |W_ij| ||X_j||, from the weights of a layer [R, C] and the squared norms of its inputs [C]."""
-    wide = torch.promote_types(weight.dtype, torch.float32)  # products of halves would have many ties
-    return weight.abs().to(wide) * squares.sqrt().to(weight.device, wide)
+    return product(weight.abs(), squares.sqrt())
 
 
 def _watched(model: nn.Module, names: Iterable[str]) -> dict[str, Prunable]:

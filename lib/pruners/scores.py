@@ -177,9 +177,14 @@ def _products(layers: Sequence[Prunable], trained: Mapping[str, Tensor], compute
     products = []
     for layer, values in zip(layers, computed, strict=True):
         own = isinstance(trained[layer.name], nn.Parameter)  # and not zeros that are added to the weight itself
-        wide = torch.promote_types(layer.weight.dtype, torch.float32)  # products of halves would have many ties
-        products.append(layer.weight.to(wide) * (spread(layer, values) if own else values).to(wide))
+        products.append(product(layer.weight, spread(layer, values) if own else values))
     return products
+
+
+def product(weight: Tensor, values: Tensor) -> Tensor:
+    """Multiply weights by what was computed for them, in float32 at least: products of halves would have many ties."""
+    wide = torch.promote_types(weight.dtype, torch.float32)
+    return weight.to(wide) * values.to(weight.device, wide)
 
 
 def _scores(layers: Sequence[Prunable], tensors: Sequence[Tensor]) -> Scores:
