@@ -32,7 +32,7 @@ from lib.kernels.products import csr, csr_linear, int8_linear, padded, quantised
 from lib.kernels.timing import rounds
 from lib.pruners import kinds
 from lib.pruners.inputs import Inputs, batch_of, example
-from lib.pruners.layers import Prunable, Select
+from lib.pruners.layers import Prunable, Select, matrices, survey
 from lib.pruners.masks import numbers
 from lib.pruners.uses import uses
 
@@ -96,7 +96,7 @@ def advise(
         raise BadInput(f"device={device!r}: expected cpu, or cuda where torch finds a GPU")
     dtype = torch.float32 if device == "cpu" else torch.float16
     two_four.backend(dtype, device)
-    layers = pruners.prunable(model, select)
+    layers = matrices(model, select)
     for name, weight in numbers(layers).items():
         if not bool(torch.isfinite(weight).all()):
             raise BadInput(f"{name} holds numbers that are not finite")
@@ -115,8 +115,8 @@ def advise(
             times = _times(layer.name, matrix, n, seconds)
             found = verdict(times, two_four.backend(dtype, device, n, m * k), rule_of_thumb(layer, n))
             rows.append(row | {f"{key}_ms": median(each) for key, each in times.items()} | found)
-    rest = pruners.refused(model) if select is None else {}
-    rows += [{"layer": name, "batch": batch, "use": "dense", "why": why} for name, why in rest.items()]
+    rest = survey(model)[1] if select is None else []
+    rows += [{"layer": one.name, "batch": batch, "use": "dense", "why": one.why} for one in rest]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 

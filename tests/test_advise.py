@@ -277,3 +277,14 @@ def test_the_bound_is_that_of_the_binomial_distribution():
 def test_a_batch_that_no_memory_holds_is_refused_by_its_layer(batch: int):
     with pytest.raises(BadInput, match=rf"^weight: {batch:,} rows do not fit into memory; a smaller --batch$"):
         advise(nn.Linear(4, 2), batch, seconds=0)
+
+
+def test_layers_that_are_sparse_already_are_measured_as_any_other():
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Bilinear(2, 3, 4))
+    small = pruners.sparse(model)
+    table = advise(small, 3, seconds=0)
+    assert table.layer.tolist() == ["0.weight", "2.weight"]
+    assert table[["m", "n", "k"]].iloc[0].tolist() == [8, 3, 8]
+    assert table.why[1].startswith("there is no rule for what Bilinear")
+    small = nn.Sequential(small[0])
+    assert advise(small, shape=(8,), batch=3, seconds=0).n.tolist() == [3]

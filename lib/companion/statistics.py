@@ -67,6 +67,33 @@ def interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
     return Interval(mean, mean - half, mean + half, count)
 
 
+def ratio_of_means(ones: Sequence[float], others: Sequence[float], confidence: float = 0.95) -> Interval:
+    """Compute the mean of the ones over the mean of the others, seed by seed in pairs, with Fieller's interval.
+
+    A ratio r is inside where Student's t does not tell the mean of ones - r x others from 0 (Fieller 1954). Unlike the
+    mean of each seed's own ratio, it is not carried away by one seed whose other is close to 0; and where the mean of
+    the others itself may be 0, it may be any number: the ends are infinite. They are not alike on both sides.
+
+    Raises:
+        BadInput: as `interval`; no pairs, or others whose mean is 0.
+    """
+    if len(ones) != len(others):
+        raise BadInput(f"a ratio of means needs pairs: {len(ones)} and {len(others)} values")
+    one, other = interval(ones, confidence), interval(others, confidence)
+    if other.value == 0:
+        raise BadInput("a ratio of means needs others whose mean is not 0")
+    value, count = one.value / other.value, one.seeds
+    if count == 1:
+        return Interval(value, -math.inf, math.inf, 1)
+    (a, ab), (_, b) = np.cov(ones, others)
+    factor = float(stats.t.ppf(0.5 + confidence / 2, count - 1)) ** 2 / count
+    square, middle, rest = other.value**2 - factor * b, one.value * other.value - factor * ab, one.value**2 - factor * a
+    if square <= 0:
+        return Interval(value, -math.inf, math.inf, count)
+    half = math.sqrt(max(middle**2 - square * rest, 0.0))
+    return Interval(value, (middle - half) / square, (middle + half) / square, count)
+
+
 def check_criterion(criterion: Mapping[str, object]) -> None:
     """Refuse a criterion that is not one of: at_least, at_most, above, below (a number), between (two numbers).
 

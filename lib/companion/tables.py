@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 
+import numpy as np
 import pandas as pd
 
 from lib.companion import plots
+from lib.companion.claims import papers
 from lib.companion.claims.readme import headline
 from lib.companion.results import read_cells
 
@@ -101,7 +104,7 @@ def _judged(claim: Mapping[str, object], cells: Sequence[Mapping[str, object]]) 
         lacks = f"would need {claim['needs']}" if claim.get("needs") else claim.get("why")
         said = f"{claim['verdict']}: {lacks}" if lacks else claim["verdict"]
         return [{"judged on": "", MEASURED: "", "seeds": "", "verdict": said, "data": ""}]
-    digits = _digits(cells)
+    digits = _digits(cells, _bounds().get(claim["id"], ()))
     rows = [
         {
             "judged on": network(cell["cell"]),
@@ -118,9 +121,16 @@ def _judged(claim: Mapping[str, object], cells: Sequence[Mapping[str, object]]) 
     return rows
 
 
-def _digits(cells: Sequence[Mapping[str, object]]) -> int:
+@cache
+def _bounds() -> dict[str, list[float]]:
+    """The numbers in each claim's criterion."""
+    found = {claim.id: list(claim.holds_if.values()) for paper in papers.read() for claim in paper.claims}
+    return {name: bound[0] if bound and isinstance(bound[0], list) else bound for name, bound in found.items()}
+
+
+def _digits(cells: Sequence[Mapping[str, object]], bounds: Sequence[float] = ()) -> int:
     """How many decimals show two figures of the widest interval and one of the narrowest, or three of a number without
-    one.
+    one; and so many that no end, as it is written, lies on another side of a bound than it does.
     """
     widths = [float(cell["high"]) - float(cell["low"]) for cell in cells if int(cell["seeds"]) > 1]
     sizes = [
@@ -128,7 +138,12 @@ def _digits(cells: Sequence[Mapping[str, object]]) -> int:
     ]
     sizes = sizes or [(max(abs(float(cell["measured"])) for cell in cells), 3)]
     wanted = [figures - 1 - math.floor(math.log10(size)) for size, figures in sizes if size > 0]
-    return min(max([0, *wanted]), 4)
+    digits = min(max([0, *wanted]), 4)
+    ends = [end for cell in cells for end in (float(cell["low"]), float(cell["high"])) if math.isfinite(end)]
+    pairs = [(end, bound) for end in ends for bound in bounds]
+    while digits < 4 and any(np.sign(round(end, digits) - bound) != np.sign(end - bound) for end, bound in pairs):
+        digits += 1
+    return digits
 
 
 def _number(cell: Mapping[str, object], digits: int) -> str:

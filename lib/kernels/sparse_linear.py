@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.nn import functional as F
 
 from lib.base import BadInput
 from lib.kernels.products import csr, csr_linear
@@ -54,7 +55,8 @@ class SparseLinear(nn.Module):
     def forward(self, input: Tensor) -> Tensor:
         """Map [..., k] to [..., m], in the type of the weights whatever autocast says: CSR has no narrower one.
 
-        The argument has the name that a Linear's has, since a model may call its layer by keyword.
+        The argument has the name that a Linear's has, since a model may call its layer by keyword. Exported to other
+        programs it is the dense product, as these have no CSR.
 
         Raises:
             BadInput: activations of another width, or of another type.
@@ -62,6 +64,8 @@ class SparseLinear(nn.Module):
         if torch.is_autocast_enabled(input.device.type):
             with torch.autocast(input.device.type, enabled=False):
                 return self(input.to(self.values.dtype))
+        if torch.compiler.is_exporting() or torch.jit.is_tracing():
+            return F.linear(input, self.weight, self.bias)
         if input.shape[-1:] != self.shape[1:]:
             raise BadInput(f"this layer takes activations [..., {self.shape[1]}], these are {list(input.shape)}")
         flat = input if input.dim() == 2 else input.reshape(-1, input.shape[-1])
@@ -74,8 +78,9 @@ class SparseLinear(nn.Module):
     def weight(self) -> Tensor:
         """W [m, k] with its zeros, for whoever reads the weight and multiplies by it elsewhere; it has a gradient."""
         ends = self.by_output_ends.long()
-        rows = torch.repeat_interleave(torch.arange(self.shape[0], device=ends.device), ends.diff())
-        zeros = self.values.new_zeros(self.shape)
+        places = torch.arange(self.shape[0], device=ends.device)
+        rows = torch.repeat_interleave(places, ends.diff(), output_size=self.values.numel())
+        zeros = torch.zeros(self.shape, dtype=self.values.dtype, device=ends.device)
         return zeros.index_put((rows, self.by_output_places.long()), self.values)
 
     def matrix(self, values: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from lib.pruners.gradients import Slower
 from lib.pruners.layers import (
     LayerRule,
     LeftOut,
+    Partial,
     Prunable,
     Scores,
     coverage,
@@ -26,7 +27,7 @@ from lib.pruners.layers import (
     prunable,
     refused,
 )
-from lib.pruners.masks import Partial, attach, attached, detach, empty_layers, report, sparsity, sparsity_per_run
+from lib.pruners.masks import attach, attached, detach, empty_layers, report, sparsity, sparsity_per_run
 from lib.pruners.one_shot import SparseGPT, Wanda, one_shot, wanda
 from lib.pruners.patterns import n_of_m, two_four, unstructured
 from lib.pruners.pruner import Holder, Pruner

@@ -4,6 +4,7 @@ a parameter                          the weight itself
 torch.nn.utils.parametrize           a chain of functions of one parameter or several; masks are held so
 torch.nn.utils.prune                 a hook before `forward` multiplies a parameter by a mask
 torch.nn.utils.weight_norm (old)     a hook before `forward` computes the weight from two parameters
+lib.kernels.sparse_linear            a list of the values that are left of the weight
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize, prune
 from torch.nn.utils.weight_norm import WeightNorm
 
+from lib.kernels.sparse_linear import SparseLinear
 from lib.pruners import kinds
 
 
 def behind(module: nn.Module) -> dict[str, list[nn.Parameter]]:
     """Return the parameters behind each tensor that the module computes with, sub-modules aside."""
     found = {name: [parameter] for name, parameter in module.named_parameters(recurse=False)}
+    if isinstance(module, SparseLinear):
+        found["weight"] = found.pop("values")
     for hook in hooks(module):
         if isinstance(hook, WeightNorm):
             found[hook.name] = [*found.pop(f"{hook.name}_v"), *found.pop(f"{hook.name}_g")]

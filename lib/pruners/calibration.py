@@ -6,8 +6,8 @@ Every layer that multiplies its input by a weight, adds a bias and does nothing 
 convolutions, transposed ones), the first layer included, multiplies int8 codes of its input (one scale for the tensor,
 entropy calibration) by int8 codes of its weight (one scale per output channel, max calibration) and adds them up
 exactly. Everything else stays in floating point: biases, batch norms (which are not folded into the layer before them),
-activations, and products inside other layers, such as nn.LSTM and attention. A layer that takes part in none of the
-batches stays so too, with a warning that names it.
+activations, and products inside other layers, such as nn.LSTM and attention. A layer that no batch calls, one that
+shares its weight, or one that `pruners.sparse` has made stays so too, with a warning that names it.
 
 Section 4.4 calibrates after pruning and retraining: hand over the retrained network. Masks may still be attached; their
 zeros become code 0, so the pattern is kept and `kernels.two_four.compress` takes the codes.
@@ -27,8 +27,10 @@ from lib.base import BadInput
 from lib.kernels.int8 import LARGEST, Histogram, quantise, scale_of, threshold, weight_scales
 from lib.pruners import kinds
 from lib.pruners.behind import bake
-from lib.pruners.inputs import Inputs, call, duplicate, entering, replaced
-from lib.pruners.layers import Prunable, Select, leave_out, naming, words
+from lib.pruners.inputs import Inputs, duplicate, each, entering, feed, replaced
+from lib.pruners.layers import Prunable, Select, leave_out, matrices, naming
+from lib.pruners.selected import words
+from lib.pruners.uses import leave_uncalled
 
 EXACT = {torch.float32: 2**24, torch.float64: 2**53}  # every integer up to here has its own floating-point number
 
@@ -62,35 +64,37 @@ def codable(model: nn.Module, select: Select = None) -> list[Prunable]:
 def observe(model: nn.Module, batches: Iterable[Inputs], select: Select = None) -> dict[str, Histogram]:
     """Observe what enters each `codable` layer in evaluation mode, {parameter name: histogram}.
 
-    A layer that runs more than once has one histogram of all its inputs. One that no batch reaches, or whose weight
-    another layer multiplies by, is left out with a warning.
+    A layer that runs more than once has one histogram of all its inputs. One that no batch calls, whose weight another
+    layer has too, or of which `pruners.sparse` holds what is left, is left out with a warning.
 
     Args:
-        batches: what the model is called with, see `pruners.inputs`.
-        select: as `pruners.prunable`; a layer that is named and that no batch reaches is refused.
+        batches: what the model is called with, see `pruners.inputs`: a tensor, or a tuple of arguments, without labels.
+        select: as `pruners.prunable`; a layer that is named and that no batch calls is refused.
 
     Raises:
-        BadInput: no batches, an input that is not finite, or none but layers that no batch reaches (by name).
+        BadInput: no batches, ones that the model does not take, an input that is not finite, or none but layers that no
+            batch calls (by name).
     """
     model = duplicate(model).eval()
-    layers = codable(model, select)
-    histograms = {layer.name: Histogram() for layer in layers}
-    for layer in layers:
-        layer.module.register_forward_pre_hook(_counting(layer.name, histograms[layer.name]), with_kwargs=True)
-    count = 0
+    layers = {layer.name: layer for layer in codable(model, select)}
+    for layer in matrices(model, select):
+        if layer.sparse:
+            leave_out(layer.name, "pruners.sparse has made it and int8 codes are dense, so it stays in floating point")
+        elif layer.tied and kinds.find(layer.module)[0].affine:
+            leave_out(layer.name, "another layer shares its weight, so it stays in floating point")
+    histograms = {name: Histogram() for name in layers}
+    hooks = [
+        layer.module.register_forward_pre_hook(_counting(name, histograms[name]), with_kwargs=True)
+        for name, layer in layers.items()
+    ]
     with torch.no_grad():
-        for batch in batches:
-            call(model, batch)
-            count += 1
-    if not count:
-        raise BadInput("no batches to calibrate on: int8 needs at least one")
-    missed = [name for name, histogram in histograms.items() if not histogram.counts.any()]
-    asked = words(select)
-    if refused := [name for name in missed if name in asked or len(missed) == len(histograms)]:
-        raise BadInput(f"{', '.join(refused)}: never reached by the {count} calibration batches, so without a scale")
-    for name in missed:
-        leave_out(name, f"never reached by the {count} calibration batches, it stays in floating point")
-    return {name: histogram for name, histogram in histograms.items() if name not in missed}
+        for batch in each(batches):
+            feed(model, batch)
+    for hook in hooks:
+        hook.remove()
+    seen = {name: histogram for name, histogram in histograms.items() if histogram.counts.any()}
+    leave_uncalled(model, layers, seen, words(select), [batch])  # of a stream the last batch is all that is left
+    return seen
 
 
 def _counting(name: str, histogram: Histogram):

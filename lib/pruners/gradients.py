@@ -17,9 +17,9 @@ from torch.nn.utils import parametrize
 from torch.overrides import TorchFunctionMode
 
 from lib.base import BadInput
-from lib.pruners.behind import behind, hook_of
+from lib.pruners.behind import hook_of
 from lib.pruners.layers import Prunable, say
-from lib.pruners.masks import copies, numbers, original
+from lib.pruners.masks import copies, numbers, original, refuse_inference
 
 
 class Slower(UserWarning):
@@ -55,11 +55,8 @@ def tracked(layers: Sequence[Prunable]) -> Iterator[dict[str, Tensor]]:
     trained: dict[str, Tensor] = {}
     undo = []
     numbers(layers)
-    for layer in layers:
-        if any(parameter.is_inference() for parameter in behind(layer.module)[layer.attribute]):
-            raise BadInput(
-                f"{layer.name} was made under torch.inference_mode, which allows no gradient: make it outside"
-            )
+    with torch.inference_mode(False):  # as the block is
+        refuse_inference(layers)
     try:
         for layer in layers:
             if direct(layer):

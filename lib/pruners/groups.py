@@ -18,12 +18,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from lib.base import BadInput
+from lib.base import BadInput, refuse_uncounted
 from lib.kernels.block_circulant import circulant, members, number
 from lib.pruners.grouped import Grouped, grouped
 from lib.pruners.layers import Prunable, Scores, layout, prunable
-from lib.pruners.masks import attach, attached, original
-from lib.pruners.patterns import per_run, unstructured
+from lib.pruners.masks import attach, attached, is_parameter, original, refuse_inference
+from lib.pruners.patterns import check_within, described, per_run, unstructured
 from lib.pruners.registry import PATTERNS, register
 
 CONVERSIONS = ("none", "projection", "block4_friendly_block2", "block2_friendly_block4")
@@ -35,7 +35,12 @@ CARRIES = ("shared", "copied")
 
 
 def single(block: int) -> Tensor:
-    """Make every weight of the block its own coefficient: [B, B]."""
+    """Make every weight of the block its own coefficient: [B, B].
+
+    Raises:
+        BadInput: a size that is no whole number, or below 1.
+    """
+    refuse_uncounted(block=block)
     return torch.arange(block**2).reshape(block, block)
 
 
@@ -44,7 +49,7 @@ def within(block: int, inner: int) -> Tensor:
     own.
 
     Raises:
-        BadInput: sizes of which the smaller does not divide the larger.
+        BadInput: sizes that are no whole numbers above 0, or of which the smaller does not divide the larger.
     """
     repeated, outer = _inner(block, inner), torch.arange(block) // inner
     return (outer[:, None] * (block // inner) + outer) * inner + repeated
@@ -70,7 +75,8 @@ def halved(table: Tensor) -> Tensor:
 
 def _inner(block: int, inner: int) -> Tensor:
     table = circulant(inner)
-    if block < 1 or block % inner:
+    refuse_uncounted(block=block)
+    if block % inner:
         raise BadInput(f"blocks of {inner} x {inner} do not fill one of {block} x {block}: give a divisor of {block}")
     return table.repeat(block // inner, block // inner)
 
@@ -140,25 +146,26 @@ def group(
             of a stack by itself. Room that is not used has no effect.
 
     Raises:
-        BadInput: an unknown name, a size that B does not divide, a layer that has groups or a mask already, one of
-            another kind than a Linear, a stack of them or a Conv2d, or one that shares its weight with another.
+        BadInput: an unknown name, what is no table, a size that B does not divide, a layer that has groups or a mask
+            already or whose weight is computed otherwise, one of another kind than a Linear, a stack of them or a
+            Conv2d, one that shares its weight with another, or one made under `torch.inference_mode`.
     """
     if start not in STARTS:
         raise BadInput(f"start={start!r}: known are {', '.join(STARTS)}")
+    _refuse_no_tables(chosen)
     layers = _named(model, chosen)
     for name, table in chosen.items():  # all are checked before one is changed
-        if not isinstance(table, Tensor) or table.dim() != 2:
-            raise BadInput(f"{name}: {table!r:.40} is no table [B, B], such as circulant(4)")
         block, size = len(table), _size(layers[name])
         if layers[name].layout.axes not in ("oi", "roi", "oikk") or layers[name].attribute != "weight":
             raise BadInput(f"{name}: blocks are those of a Linear, a stack of them or a Conv2d")
         if layers[name].tied:
             raise BadInput(f"{name} is shared with another layer, which would read its coefficients")
-        if parametrize.is_parametrized(layers[name].module, "weight"):
+        if not is_parameter(layers[name]):
             raise BadInput(f"{name} has groups, a mask or another parametrization already: group first, then prune")
         for what, count in zip(("outputs", "inputs"), size, strict=True):
             if count % block and not pad:
                 raise BadInput(f"{name}: block size {block} does not divide its {count} {what}; pad=True fills up")
+    refuse_inference(layers.values())
     for name, table in chosen.items():
         layer, block = layers[name], len(table)
         own = table.to(layer.weight.device)
@@ -210,10 +217,11 @@ def regroup(
             Adam's steps are then smaller until it has forgotten.
 
     Raises:
-        BadInput: a layer without groups, or without room for so many coefficients.
+        BadInput: an unknown name, what is no table, a layer without groups, or without room for so many coefficients.
     """
     if carry not in CARRIES:
         raise BadInput(f"carry={carry!r}: known are {', '.join(CARRIES)}")
+    _refuse_no_tables(chosen)
     layers, masks, optimizers = _named(model, chosen), attached(model), list(optimizers)
     for name, table in chosen.items():
         layer, own = layers[name], grouped(layers[name])
@@ -278,13 +286,18 @@ def whole_groups(
             scores these are.
         scope: what is ranked together; "layer" as the paper's.
         within: {parameter name: mask that keeps or removes whole groups}; what these have removed goes first.
+
+    Raises:
+        BadInput: groups that are no tables, and as `unstructured`.
     """
-    layers = getattr(scores, "layers", {})
+    shares, layers = per_run(sparsity, scores), getattr(scores, "layers", {})
+    check_within(scores, within)
     if groups is None:
         groups = {name: own.table for name, layer in layers.items() if (own := grouped(layer)) is not None}
+    _refuse_no_tables(groups, axes=(2, 3))
     masks: dict[str, list[Tensor]] = {name: [] for name in scores}
     stacked = {name: layout(scores, name).stacked for name in scores}
-    for run, share in enumerate(per_run(sparsity, scores)):
+    for run, share in enumerate(shares):
         pools, backs, left = {}, {}, {}
         for name, score in scores.items():
             own = score[run] if stacked[name] else score
@@ -314,6 +327,23 @@ def _coefficients(like: Tensor, table: Tensor | None) -> tuple[Callable[[Tensor]
         return form(torch.zeros(real.shape, device=real.device).masked_scatter_(real, kept.float())) > 0
 
     return lambda values: form.right_inverse(values)[real][None], back
+
+
+def _refuse_no_tables(tables: object, axes: Sequence[int] = (2,)) -> None:
+    """Refuse what is not {parameter name: table}.
+
+    Args:
+        axes: how many a table may have; of three the first are runs.
+
+    Raises:
+        BadInput: no mapping, or a table that is no square of whole numbers from 0 on.
+    """
+    if not isinstance(tables, Mapping):
+        raise BadInput(f"groups are {described(tables)}: expected {{parameter name: table}}")
+    for name, table in tables.items():
+        square = isinstance(table, Tensor) and table.dim() in axes and 0 < table.shape[-1] == table.shape[-2]
+        if not square or table.dtype != torch.int64 or int(table.min()) < 0:
+            raise BadInput(f"{name}: {described(table)} is no table of int64 [B, B] from 0 on, such as circulant(4)")
 
 
 def _named(model: nn.Module, names: Iterable[str]) -> dict[str, Prunable]:

@@ -1,12 +1,17 @@
 """Call a model with what it takes, wherever this library runs one: a tensor, several, a dictionary, or (args,
 kwargs).
+
+A tuple or a list is so many arguments. A DataLoader's pairs of inputs and labels are two, of which the model wants one:
+give `(inputs for inputs, _ in loader)`.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import inspect
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -14,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree
 
 from lib.base import BadInput
+from lib.pruners.layers import refuse_no_model, uncompiled
 
 Inputs = Any  # a tensor; a tuple or list of arguments; a mapping of them by name; a pair (tuple, mapping) of both
 
@@ -30,9 +36,56 @@ def arguments(inputs: Inputs) -> tuple[tuple, dict[str, Any]]:
 
 
 def call(model: nn.Module, inputs: Inputs) -> Any:
-    """Call the model with inputs."""
+    """Call the model with inputs, as it was written even if it is compiled, so that hooks set since are called too."""
     args, kwargs = arguments(inputs)
-    return model(*args, **kwargs)
+    with _as_written():
+        return model(*args, **kwargs)
+
+
+def feed(model: nn.Module, batch: Inputs) -> Any:
+    """Call the model with one of the batches that it is calibrated on.
+
+    Raises:
+        BadInput: the batch holds other arguments than the model takes.
+    """
+    args, kwargs = arguments(batch)
+    try:
+        return call(model, batch)
+    except TypeError as error:
+        try:
+            inspect.signature(uncompiled(model).forward).bind(*args, **kwargs)
+        except TypeError as reason:
+            name, why = type(uncompiled(model)).__name__, "a tuple or a list is so many arguments, drop labels from it"
+            raise BadInput(f"{name} cannot be called with this batch ({reason}): {why}") from error
+        raise  # from within the model
+
+
+def each(batches: Iterable[Inputs]) -> Iterator[Inputs]:
+    """Yield batches to calibrate on.
+
+    Raises:
+        BadInput: there is none, or it is something that has none, or one batch and no list of them.
+    """
+    try:
+        found = None if isinstance(batches, Mapping) else iter(batches)
+    except TypeError:
+        found = None
+    if found is None:
+        kind = type(batches).__name__
+        raise BadInput(f"batches is a {kind}: expected batches to calibrate on, one after the other, such as [inputs]")
+    none = True
+    for batch in found:
+        none = False
+        yield batch
+    if none:
+        raise BadInput("no batches to calibrate on: at least one is needed")
+
+
+def _as_written() -> AbstractContextManager:
+    """Run no compiled code while the block lasts, of a part of a network neither: it knows no hooks set after it."""
+    if "torch._dynamo" not in sys.modules:  # nothing is compiled, and to import it takes a second
+        return nullcontext()
+    return torch.compiler.set_stance("force_eager")
 
 
 def entering(args: tuple, kwargs: Mapping[str, Any]) -> Any:
@@ -114,7 +167,12 @@ def replaced(model: nn.Module, made: Mapping[int, nn.Module]) -> nn.Module:
 
 
 def duplicate(model: nn.Module) -> nn.Module:
-    """Copy a model deeply, one too that holds tensors which are not leaves, as torch's old hooks leave them."""
+    """Copy a model deeply, one too that holds tensors which are not leaves, as torch's old hooks leave them.
+
+    Raises:
+        BadInput: it is no model.
+    """
+    refuse_no_model(model)
     memo: dict[int, Any] = {}
     for module in model.modules():
         for value in vars(module).values():

@@ -11,13 +11,14 @@ weight-standardised convolution does, and a mask would then promise zeros that t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from lib.base import BadInput
+from lib.kernels.sparse_linear import SparseLinear
 from lib.models.mlp import StackedLinear
 
 LETTERS = {"r": "run", "e": "expert", "o": "output", "t": "kernel, not summed", "k": "kernel, summed", "i": "input"}
@@ -124,12 +125,14 @@ class Kind:
         calls: methods that compute the product; a subclass with one of its own is another kind of layer.
         channels: how many axes of the output follow that of the channels.
         affine: `forward` is the product with `weight` plus `bias` and nothing else, so that codes can stand for it.
+        sparse: only what is left of the weights is held, so that no more can be pruned, and tables can read them.
     """
 
     weights: Callable[[nn.Module], Mapping[str, Layout]]
     calls: tuple[str, ...] = ("forward",)
     channels: int = 0
     affine: bool = False
+    sparse: bool = False
 
 
 def fixed(affine: bool = False, **layouts: str) -> Kind:
@@ -184,6 +187,7 @@ KINDS: dict[type | str, Kind] = {
     nn.ConvTranspose2d: _transposed(2),
     nn.ConvTranspose3d: _transposed(3),
     StackedLinear: fixed(weight="roi"),
+    SparseLinear: replace(_LINEAR, sparse=True),
     nn.LSTM: Kind(_recurrent),
     nn.GRU: Kind(_recurrent),
     nn.RNN: Kind(_recurrent),

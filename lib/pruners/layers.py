@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 
 import torch
 from torch import Tensor, nn
@@ -18,14 +18,19 @@ from lib.base import BadInput
 from lib.pruners import kinds
 from lib.pruners.behind import behind, computed
 from lib.pruners.kinds import Layout, layout_of
+from lib.pruners.selected import Select, chosen
 
-Select = str | type | Collection[str | type] | None
 MATRIX = Layout("oi")
-SPOKEN = 0.9  # a sparsity that speaks of less than this share of a network's matrix weights says so
+SPOKEN = 0.9  # what speaks of less than this share of a network's matrix weights says so
+SPARSE = "its layer holds only what is left of it, so that pruning is over: prune the model before pruners.sparse"
 
 
 class LeftOut(UserWarning):
     """A layer was left out, and why; the others were not."""
+
+
+class Partial(UserWarning):
+    """A number that speaks of a part of a network only."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,11 @@ class Prunable:
         return (self.module, self.attribute), *self.tied
 
     @property
+    def sparse(self) -> bool:
+        """Tell whether pruning is over: the layer holds only what is left of the weight (`Kind.sparse`)."""
+        return kinds.find(self.module)[0].sparse
+
+    @property
     def inner(self) -> int:
         """Return the length of the reduction (GEMM-K): how many products each output sums."""
         return self.layout.reduction(self.weight.shape)
@@ -77,11 +87,16 @@ class Prunable:
 
 @dataclass(frozen=True)
 class Refused:
-    """A tensor that looks like a matrix of weights and yet is not prunable: its name, numbers in it, and why."""
+    """A tensor that looks like a matrix of weights and yet is not prunable: its name, itself, and why."""
 
     name: str
-    size: int
+    weight: Tensor = field(repr=False)
     why: str
+
+    @property
+    def size(self) -> float:
+        """Count the numbers in it; NaN before it has a shape."""
+        return math.nan if is_lazy(self.weight) else self.weight.numel()
 
 
 def as_matrix(tensor: Tensor) -> Tensor:
@@ -137,30 +152,53 @@ def prunable(model: nn.Module, select: Select = None) -> list[Prunable]:
     Raises:
         BadInput: the model has no layer that is selected.
     """
-    layers, refusals = survey(model)
+    return _selected(model, [layer for layer in survey(model)[0] if not layer.sparse], select)
+
+
+def matrices(model: nn.Module, select: Select = None) -> list[Prunable]:
+    """List what tables speak of: what is `prunable`, and the weights of which `pruners.sparse` holds what is left.
+
+    Args and errors as of `prunable`.
+    """
+    return _selected(model, survey(model)[0], select)
+
+
+def _selected(model: nn.Module, layers: list[Prunable], select: Select) -> list[Prunable]:
+    """Those of these layers of a model that are selected."""
+    whys = {} if layers and select is None else refused(model)
     if not layers:
-        why = f": {refusals[0].name}: {refusals[0].why}" if refusals else ""
+        why = f": {': '.join(next(iter(whys.items())))}" if whys else ""
         raise BadInput(f"{type(model).__name__} has no layer with a matrix, so there is nothing to prune{why}")
-    if select is None:
-        return layers
-    names = set(chosen(layers, select, {one.name: one.why for one in refusals}, "there are"))
+    names = {layer.name for layer in layers} if select is None else set(chosen(layers, select, whys, "there are"))
     return [layer for layer in layers if layer.name in names]
 
 
 def refused(model: nn.Module) -> dict[str, str]:
     """Return {name: why} of each tensor that looks like a matrix of weights and is not `prunable`."""
-    return {one.name: one.why for one in survey(model)[1]}
+    layers, refusals = survey(model)
+    return {one.name: one.why for one in refusals} | {layer.name: SPARSE for layer in layers if layer.sparse}
 
 
 def coverage(model: nn.Module) -> float:
-    """Return the share of a network's matrix weights that is prunable, of which `sparsity` speaks.
+    """Return the share of a network's matrix weights of which `sparsity` speaks, that of its `matrices`.
 
     Matrix weights are tensors with at least two axes longer than one, an embedding's table left out unless a layer
-    shares it.
+    shares it. As long as one has no shape yet the share is NaN.
     """
     layers, refusals = survey(model)
     spoken = sum(layer.weight.numel() for layer in layers)
     return spoken / (spoken + sum(one.size for one in refusals) or 1)
+
+
+def say_partial(model: nn.Module, what: str) -> None:
+    """Warn (`Partial`) where `what`, such as "this sparsity", speaks of less than SPOKEN of the matrix weights."""
+    share = coverage(model)
+    if share >= SPOKEN:
+        return
+    others = sorted(survey(model)[1], key=lambda one: (not math.isnan(one.size), -one.size))  # without a shape first
+    some = "; ".join(f"{one.name} ({one.why})" for one in others[:3]) + ("; ..." if len(others) > 3 else "")
+    part = "an unknown share" if math.isnan(share) else f"{100 * share:.3g} %"
+    say(f"{what} speaks of {part} of the network's matrix weights, not of {some}", Partial)
 
 
 def refuse_no_model(model: object) -> None:
@@ -175,24 +213,28 @@ def refuse_no_model(model: object) -> None:
         raise BadInput(f"expected a model, a torch.nn.Module, found a {type(model).__name__}")
 
 
+def uncompiled(model: nn.Module) -> nn.Module:
+    """Return the network that torch.compile has wrapped, of which a forward pass can be traced, or the model itself."""
+    refuse_no_model(model)
+    return dict(model.named_children()).get("_orig_mod", model)
+
+
 def survey(model: nn.Module) -> tuple[list[Prunable], list[Refused]]:
-    """Find what is prunable, and what looks as if it were and is not."""
+    """Find what is prunable or `sparse`, and what looks as if it were and is not."""
     refuse_no_model(model)
     found: dict[int, list] = {}  # by the parameter behind it: path, module, attribute, layout or why not
     layers: list[Prunable] = []
     refusals: list[Refused] = []
     for path, module in model.named_modules():
-        if isinstance(module, (parametrize.ParametrizationList, *kinds.VECTORS)):
-            continue
+        if isinstance(module, (parametrize.ParametrizationList, *kinds.VECTORS)) or uncompiled(module) is not module:
+            continue  # what wraps a compiled layer passes on all that the layer has
         kind, why = kinds.find(module)
         layouts = {} if kind is None else kind.weights(module)
         trained = behind(module)
         for attribute in layouts.keys() - trained.keys():
             if isinstance(weight := getattr(module, attribute, None), Tensor):
                 name = f"{path}.{attribute}" if path else attribute
-                refusals.append(
-                    Refused(name, weight.numel(), "it is no parameter: a hook computes it, or nothing does")
-                )
+                refusals.append(Refused(name, weight, "it is no parameter: a hook computes it, or nothing does"))
         for attribute, parameters in trained.items():
             look = "" if isinstance(module, kinds.LOOKUPS) else why
             what = layouts.get(attribute) or look or ("" if kind is None or not layouts else None)
@@ -204,16 +246,23 @@ def survey(model: nn.Module) -> tuple[list[Prunable], list[Refused]]:
             weight = getattr(module, attribute)
             if not why and not isinstance(what, Layout):
                 continue  # a look-up that nobody shares
-            if why and (is_lazy(weight) or sum(length > 1 for length in weight.shape) < 2):
-                continue  # a vector
+            if why and _vector(weight, isinstance(what, Layout)):
+                continue
             network = path.split(".")[0] if isinstance(model, nn.ModuleDict) else ""
             if why:
-                refusals.append(Refused(name, weight.numel(), why))
+                refusals.append(Refused(name, weight, why))
             else:
                 others = tuple((other, called) for _, other, called, _ in owners if other is not module)
                 layers.append(Prunable(name, network, module, attribute, what, others))
     order = {id(module): place for place, module in enumerate(model.modules())}
     return sorted(layers, key=lambda layer: order[id(layer.module)]), refusals
+
+
+def _vector(weight: Tensor, known: bool) -> bool:
+    """Whether a tensor is no matrix; one without numbers is a matrix if its layer is `known` to multiply by it."""
+    if is_lazy(weight) or not weight.numel():
+        return not known
+    return sum(length > 1 for length in weight.shape) < 2
 
 
 def _why(owners: Sequence[tuple[str, nn.Module, str, Layout | str]]) -> str:
@@ -232,67 +281,6 @@ def _why(owners: Sequence[tuple[str, nn.Module, str, Layout | str]]) -> str:
     if layouts and not weight.numel():
         return "it is empty"
     return f"its numbers are {weight.dtype}" if layouts and not weight.is_floating_point() else ""
-
-
-def chosen(layers: Iterable[Prunable], select: Select, whys: Mapping[str, str], there: str) -> list[str]:
-    """Return names of the layers that are selected, see `prunable`, in the order of the selection.
-
-    Args:
-        whys: why layers that are not among these are not.
-        there: how the line that refuses what nobody has goes on before the names that there are.
-
-    Raises:
-        BadInput: nothing is selected, or by something that is neither a name, a pattern nor a type.
-    """
-    layers = list(layers)
-    asked = [None] if select is None else words(select)
-    wanted = [one for one in asked if not (isinstance(one, str) and one.startswith("!"))]
-    left_out = [one[1:] for one in asked if isinstance(one, str) and one.startswith("!")]
-    named: dict[str, None] = {}
-    for one in wanted or [None]:
-        named.update(dict.fromkeys(_matching(layers, one, whys, there)))
-    gone = {name for one in left_out for name in _matching(layers, one, {}, there)}
-    if not (names := [name for name in named if name not in gone]):
-        raise BadInput(
-            f"select={select!r} leaves out all that it selects; {there}: {', '.join(la.name for la in layers)}"
-        )
-    return names
-
-
-def words(select: Select) -> list[str | type]:
-    """Return the names, patterns and types that a selection consists of; None has none.
-
-    Raises:
-        BadInput: it is empty, or something else.
-    """
-    if select is None:
-        return []
-    several = isinstance(select, Collection) and not isinstance(select, (str, type, nn.Module, Tensor))
-    asked = list(select) if several else [select]
-    if not asked:
-        raise BadInput("select is empty, so that no layer is selected: name some, or give None for all")
-    if wrong := [one for one in asked if not isinstance(one, (str, type))]:
-        kind = type(wrong[0]).__name__
-        raise BadInput(f"select: expected names, patterns of names or types of layers, one or a list, found a {kind}")
-    return asked
-
-
-def _matching(layers: Sequence[Prunable], one: str | type | None, whys: Mapping[str, str], there: str) -> Iterator[str]:
-    """Names of the layers that one word of a selection means."""
-    if one is None:
-        found = [layer.name for layer in layers]
-    elif isinstance(one, type):
-        found = [layer.name for layer in layers if isinstance(layer.module, one)]
-    else:
-        found = [
-            n for n in (layer.name for layer in layers) if n == one or n.startswith(f"{one}.") or fnmatchcase(n, one)
-        ]
-    if not found:
-        what = repr(one) if isinstance(one, str) else f"{one.__name__} layer" if one else "layer"
-        if isinstance(one, str) and (known := next((n for n in whys if n == one or n.startswith(f"{one}.")), None)):
-            raise BadInput(f"{known} cannot be pruned: {whys[known]}")
-        raise BadInput(f"no {what}; {there}: {', '.join(layer.name for layer in layers)}")
-    return iter(found)
 
 
 @contextmanager
@@ -361,6 +349,7 @@ def layer_rule(
     if bits not in (8, 16):
         raise BadInput(f"bits={bits}: section 4.2 has a rule for 16-bit and 8-bit values")
     multiple = {16: 16, 8: 32}[bits]
+    refuse_no_model(model)
     leave = dict(leave or {})
     modules = dict(model.named_modules())
     unknown = [name for name in leave if name not in modules]
@@ -372,7 +361,7 @@ def layer_rule(
     for layer in layers:
         fits = layer.inner % multiple == 0
         why = f"inner dimension {layer.inner} is {'' if fits else 'not '}a multiple of {multiple}"
-        why = why if layer.name in wanted else "it is not selected"
+        why = SPARSE if layer.sparse else why if layer.name in wanted else "it is not selected"
         rules[layer.name] = LayerRule(layer.name, fits and layer.name in wanted, why)
     rules |= {one.name: LayerRule(one.name, False, one.why) for one in refusals}
     tied = {id(module) for layer in layers for module, _ in layer.tied}

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrizations, parametrize
 
 from lib.base import BadInput
 from lib.pruners.behind import bake, behind, mask_of, settle
 from lib.pruners.kinds import reread
-from lib.pruners.layers import SPOKEN, Prunable, Select, prunable, refused, say, stacked_runs, survey
+from lib.pruners.layers import (
+    Prunable,
+    Refused,
+    Select,
+    matrices,
+    prunable,
+    refused,
+    say_partial,
+    stacked_runs,
+    survey,
+)
+
+BESIDE = "not in the total: "  # how a table's row of what cannot be pruned begins
 
 
 class Masked(nn.Module):
@@ -73,7 +86,8 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
         masks: {parameter name: bool tensor of the parameter's shape, True = kept}.
 
     Raises:
-        BadInput: a name that is no prunable parameter, a wrong shape, a mask that is not boolean or cuts a group.
+        BadInput: a name that is no prunable parameter, a wrong shape, a mask that is not boolean or cuts a group, a
+            weight made under `torch.inference_mode`.
     """
     if not isinstance(masks, Mapping):
         raise BadInput(f"masks are a {type(masks).__name__}: expected {{parameter name: mask}}")
@@ -96,6 +110,7 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
         numbers = mask.float()
         if not torch.equal(weight_of(layers[name], original_of(layers[name], numbers)), numbers):
             raise BadInput(f"mask {name!r} cuts groups of weights that share a coefficient: keep or remove whole ones")
+    refuse_inference([layers[name] for name in masks])
     for name, mask in masks.items():
         layer = layers[name]
         mask = mask.detach().to(layer.weight.device).clone()
@@ -116,7 +131,7 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
 def attached(model: nn.Module) -> dict[str, Tensor]:
     """Return the masks attached to the model, {parameter name: bool tensor}; those of torch.nn.utils.prune too."""
     found = {}
-    for layer in prunable(model):
+    for layer in matrices(model):
         if (masked := _masked(layer)) is not None:
             found[layer.name] = masked.mask.clone()
         elif (mask := mask_of(layer.module, layer.attribute)) is not None:
@@ -126,7 +141,7 @@ def attached(model: nn.Module) -> dict[str, Tensor]:
 
 def detach(model: nn.Module) -> None:
     """Bake masks and what they compose with in: weights become plain parameters again, removed ones free to train."""
-    for layer in prunable(model):
+    for layer in matrices(model):
         if mask_of(layer.module, layer.attribute) is not None:
             for module, attribute in layer.owners:
                 settle(module, attribute)
@@ -153,6 +168,11 @@ def _chain(layer: Prunable) -> list[nn.Module]:
 
 def _masked(layer: Prunable) -> Masked | None:
     return next((one for one in _chain(layer) if isinstance(one, Masked)), None)
+
+
+def is_parameter(layer: Prunable) -> bool:
+    """Tell whether the weight is a parameter itself, which no mask, norm or hook computes from others."""
+    return layer.attribute in layer.module._parameters
 
 
 def beneath(layer: Prunable) -> list[nn.Module]:
@@ -211,29 +231,22 @@ def spread(layer: Prunable, values: Tensor) -> Tensor:
 def sparsity(model: nn.Module, select: Select = None) -> float:
     """Compute the share of zeros among the prunable weights: the project's one definition of sparsity.
 
-    Zeros are those that products see.
+    Zeros are those that products see, and those that `pruners.sparse` has left out.
 
     Warns (`Partial`) where these are less than nine tenths of the network's matrix weights (`coverage`).
 
     Args:
         select: as `prunable`; who selects is not warned.
     """
-    weights = numbers(prunable(model, select)).values()
+    weights = numbers(matrices(model, select)).values()
     zeros = sum(int((weight == 0).sum()) for weight in weights)
     count = sum(weight.numel() for weight in weights)
-    others = sorted(survey(model)[1], key=lambda one: -one.size) if select is None else []
-    if count < SPOKEN * (whole := count + sum(one.size for one in others)):
-        some = "; ".join(f"{one.name} ({one.why})" for one in others[:3]) + ("; ..." if len(others) > 3 else "")
-        share = f"this sparsity speaks of {100 * count / whole:.3g} % of the network's matrix weights"
-        say(f"{share}, not of {some}", Partial)
+    if select is None:
+        say_partial(model, "this sparsity")
     return zeros / count
 
 
-class Partial(UserWarning):
-    """A sparsity that speaks of a part of a network only."""
-
-
-def numbers(layers: Sequence[Prunable]) -> dict[str, Tensor]:
+def numbers(layers: Sequence[Prunable | Refused]) -> dict[str, Tensor]:
     """Collect the weights that layers compute with, by their parameters' names.
 
     Raises:
@@ -243,6 +256,18 @@ def numbers(layers: Sequence[Prunable]) -> dict[str, Tensor]:
     if empty := [name for name, weight in weights.items() if weight.is_meta]:
         raise BadInput(f"{empty[0]} is on the meta device, where it has no values: load the model first")
     return weights
+
+
+def refuse_inference(layers: Iterable[Prunable]) -> None:
+    """Refuse weights that torch lets nobody change here.
+
+    Raises:
+        BadInput: one was made under `torch.inference_mode`, and this is outside of it.
+    """
+    for layer in () if torch.is_inference_mode_enabled() else layers:
+        if any(parameter.is_inference() for parameter in behind(layer.module)[layer.attribute]):
+            why = "which allows neither a gradient nor a mask: make it outside"
+            raise BadInput(f"{layer.name} was made under torch.inference_mode, {why}")
 
 
 def sparsity_per_run(model: nn.Module) -> list[float]:
@@ -260,20 +285,23 @@ def sparsity_per_run(model: nn.Module) -> list[float]:
 def report(model: nn.Module, select: Select = None) -> pd.DataFrame:
     """Give one row a layer, then the total: `layer, shape, weights, kept, sparsity`; of a stack so for each `run`.
 
+    What looks like a matrix of weights and cannot be pruned (`refused`) has a row before the total, which is named
+    "not in the total: NAME".
+
     Args:
-        select: as `prunable`; the total is that of the selected layers.
+        select: as `prunable`; the total is that of the selected layers, and others have no row.
     """
-    layers = prunable(model, select)
+    layers = matrices(model, select)
     runs = stacked_runs(layers)
-    weights = numbers(layers)
+    weights, others = numbers(layers), numbers(survey(model)[1] if select is None else [])
     if runs is None:
-        return _counts(weights)
-    tables = [_counts({name: weight[run] for name, weight in weights.items()}) for run in range(runs)]
+        return _counts(weights, others)
+    tables = [_counts({name: weight[run] for name, weight in weights.items()}, others) for run in range(runs)]
     return pd.concat(tables, keys=range(runs), names=["run", None]).reset_index("run").reset_index(drop=True)
 
 
 def empty_layers(model: nn.Module, share: float = 0.0, select: Select = None) -> pd.DataFrame:
-    """Return the rows of `report` of layers that keep no more than this share of their weights, the total left out.
+    """Return the rows of `report` of layers that keep no more than this share of their weights; no row of others.
 
     A layer without weights passes on its bias only: whatever comes before it is cut off.
 
@@ -281,21 +309,22 @@ def empty_layers(model: nn.Module, share: float = 0.0, select: Select = None) ->
         select: as `prunable`.
     """
     table = report(model, select)
-    return table[(table.kept <= share * table.weights) & (table.layer != "total")].reset_index(drop=True)
+    of_layers = (table.layer != "total") & ~table.layer.str.startswith(BESIDE)
+    return table[(table.kept <= share * table.weights) & of_layers].reset_index(drop=True)
 
 
-def _counts(weights: Mapping[str, Tensor]) -> pd.DataFrame:
-    """The table of one network."""
-    rows = [
-        {
-            "layer": name,
-            "shape": " x ".join(map(str, weight.shape)),
-            "weights": weight.numel(),
-            "kept": int((weight != 0).sum()),
-        }
-        for name, weight in weights.items()
-    ]
-    table = pd.DataFrame(rows)
-    total = {"layer": "total", "shape": "", "weights": table.weights.sum(), "kept": table.kept.sum()}
-    table.loc[len(table)] = total
+def counts(name: str, weight: Tensor) -> dict[str, str | int]:
+    """Count what a table says of a weight: layer, shape, weights, kept; of one without a shape yet there are none."""
+    if is_lazy(weight):
+        return {"layer": name, "shape": "", "weights": 0, "kept": 0}
+    shape = " x ".join(map(str, weight.shape))
+    return {"layer": name, "shape": shape, "weights": weight.numel(), "kept": int((weight != 0).sum())}
+
+
+def _counts(weights: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> pd.DataFrame:
+    """The table of one network, and what its total does not count."""
+    rows = [counts(name, weight) for name, weight in weights.items()]
+    total = {"layer": "total", "shape": "", **{what: sum(row[what] for row in rows) for what in ("weights", "kept")}}
+    beside = [counts(f"{BESIDE}{name}", weight) for name, weight in others.items()]
+    table = pd.DataFrame([*rows, *beside, total])
     return table.assign(sparsity=1 - table.kept / table.weights)

@@ -11,9 +11,11 @@ that go. Layers are pruned in the order in which they run, each on the inputs th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from numbers import Real
 from typing import Protocol
 
 import torch
@@ -22,11 +24,13 @@ from torch.nn import functional as F
 
 from lib.base import BadInput, refuse_uncounted
 from lib.pruners import kinds
-from lib.pruners.inputs import Inputs, call, duplicate, entering
-from lib.pruners.layers import Prunable, Scores, Select, chosen, eligible, leave_out, naming, prunable, words
+from lib.pruners.inputs import Inputs, duplicate, each, entering, feed
+from lib.pruners.layers import Prunable, Scores, Select, chosen, leave_out, naming, prunable
 from lib.pruners.masks import attach, attached, inverts, original, original_of
-from lib.pruners.patterns import Pattern
+from lib.pruners.patterns import Pattern, fitting
 from lib.pruners.scores import product
+from lib.pruners.selected import words
+from lib.pruners.uses import leave_uncalled
 
 
 class Solver(Protocol):
@@ -78,8 +82,8 @@ class SparseGPT:
 
     def __post_init__(self):
         refuse_uncounted(width=self.width, block=self.block)
-        if not self.dampening >= 0:
-            raise BadInput(f"dampening={self.dampening}: expected a share of 0 or more")
+        if not isinstance(self.dampening, Real) or not 0 <= self.dampening < math.inf:
+            raise BadInput(f"dampening={self.dampening!r:.40}: expected a share of 0 or more, and a finite one")
 
     def __call__(self, weight: Tensor, moments: Tensor) -> tuple[Tensor, Tensor]:
         work = weight.to(torch.float64, copy=True)
@@ -134,21 +138,22 @@ def one_shot(model: nn.Module, batches: Iterable[Inputs], solver: Solver, select
     the same masks.
 
     Args:
-        batches: what the model is called with, see `pruners.inputs`.
+        batches: what the model is called with, see `pruners.inputs`: a tensor, or a tuple of arguments, without labels.
         solver: `Wanda`, `SparseGPT`, or one like them.
         select: as `prunable`; None: the `eligible` ones. Layers whose products cannot be watched (`Kind.affine` says
-            which can), whose weight another layer shares, or that no batch reaches are left out with a warning.
+            which can), whose weight another layer shares, or that no batch calls are left out with a warning.
 
     Returns:
         The copy in evaluation mode, its masks attached.
 
     Raises:
-        BadInput: an unknown name, a masked layer, a weight that is computed by a norm, no batches, or layers of which
-            no batch reaches any, or not one that was asked for by name.
+        BadInput: an unknown name, no layer that fits, a masked one, a weight that is computed by a norm, no batches,
+            batches that the model does not take, or layers of which no batch calls any, or not one that was asked for
+            by name.
     """
     model = duplicate(model).eval()
-    batches = list(batches)
-    names = eligible(model) if select is None else chosen(prunable(model), select, {}, "there are")
+    batches = list(each(batches))
+    names = fitting(model) if select is None else chosen(prunable(model), select, {}, "there are")
     if masked := attached(model).keys() & set(names):
         raise BadInput(f"{min(masked)} has a mask already: one-shot pruning begins with a dense network")
     layers = _watched(model, names)
@@ -177,6 +182,9 @@ def wanda(model: nn.Module, batches: Iterable[Inputs], select: Select = None) ->
 
     Args:
         batches, select: as in `one_shot`; None: all layers whose products can be watched.
+
+    Raises:
+        BadInput: as `one_shot`, masks and norms aside.
     """
     moments = second_moments(model, batches, select)
     layers = {layer.name: layer for layer in prunable(model) if layer.name in moments}
@@ -198,7 +206,7 @@ def second_moments(model: nn.Module, batches: Iterable[Inputs], select: Select =
         {parameter name: float64 [groups, C, C]}, in the columns of `Prunable.matrix`; one group but for grouped
         convolutions.
     """
-    twin, batches = duplicate(model).eval(), list(batches)
+    twin, batches = duplicate(model).eval(), list(each(batches))
     layers = _watched(twin, [layer.name for layer in prunable(twin, select)])
     return _moments(twin, batches, layers, asked=words(select))
 
@@ -257,17 +265,17 @@ def _calls(
     model: nn.Module, batches: Sequence[Inputs], layers: Mapping[str, Prunable], asked: Collection[str]
 ) -> dict[str, list[int]]:
     """How often each batch calls each layer, in the order in which the layers first run."""
-    if not batches:
-        raise BadInput("no batches to calibrate on: one-shot pruning needs at least one")
     calls: dict[str, list[int]] = {}
+    seen: set[str] = set()
     for number, batch in enumerate(batches):
 
         def count(layer: Prunable, inputs: Tensor, number: int = number) -> None:
             calls.setdefault(layer.name, [0] * len(batches))[number] += 1
+            seen.update([layer.name] if inputs.numel() else [])
 
         _feed(model, [batch], layers, count)
-    _leave_missed(layers, calls, asked)
-    return calls
+    leave_uncalled(model, layers, seen, asked, batches)
+    return {name: often for name, often in calls.items() if name in seen}
 
 
 def _moments(
@@ -278,7 +286,7 @@ def _moments(
     asked: Collection[str] = (),
 ) -> dict[str, Tensor]:
     """Second moments of what enters each layer, see `second_moments`; `calls` as in `_feed`, `asked` as in
-    `_leave_missed`.
+    `leave_uncalled`.
     """
     sums: dict[str, Tensor] = {}
     counts: dict[str, int] = {}
@@ -291,8 +299,9 @@ def _moments(
         counts[layer.name] = counts.get(layer.name, 0) + columns.shape[-1]
 
     _feed(model, batches, layers, add, calls)
-    _leave_missed(layers, sums, asked)
-    return {name: sums[name] / counts[name] for name in sums}
+    seen = [name for name, count in counts.items() if count]  # a call may come without an example
+    leave_uncalled(model, layers, seen, asked, batches)
+    return {name: sums[name] / counts[name] for name in seen}
 
 
 def _feed(
@@ -326,17 +335,7 @@ def _feed(
                 left = calls[number] if calls else None
                 if left != 0:
                     with suppress(_Enough):
-                        call(model, batch)
+                        feed(model, batch)
     finally:
         for handle in handles:
             handle.remove()
-
-
-def _leave_missed(layers: Mapping[str, Prunable], seen: Collection[str], asked: Collection[str]) -> None:
-    """Leave out with a warning the layers that were not seen; refuse them where they are all, or were asked for."""
-    why = "never reached by the calibration data, so nothing is known of its inputs"
-    missed = [name for name in layers if name not in seen]
-    if refused := [name for name in missed if len(missed) == len(layers) or name in asked]:
-        raise BadInput(f"{', '.join(refused)}: {why}")
-    for name in missed:
-        leave_out(name, why)

@@ -52,8 +52,8 @@ def unstructured(
     """
     if scope not in SCOPES:
         raise BadInput(f"scope={scope!r}: known are {', '.join(SCOPES)}")
-    if not 0 <= floor <= 1:
-        raise BadInput(f"floor={floor} is not in [0, 1]")
+    if not isinstance(floor, Real) or not 0 <= floor <= 1:
+        raise BadInput(f"floor={described(floor)} is not in [0, 1]")
     scores = selected(scores, select)
     shares = per_run(sparsity, scores)
     check_within(scores, within)
@@ -126,9 +126,18 @@ def two_four(model: nn.Module, select: Select = None) -> dict[str, Tensor]:
     Raises:
         BadInput: no layer of the model fits, or it is a stack of runs.
     """
+    return n_of_m(magnitude(model).only(fitting(model, select)), 2, 4)
+
+
+def fitting(model: nn.Module, select: Select = None) -> list[str]:
+    """Name the weights that the 2:4 workflow prunes (`eligible`), of which there must be one.
+
+    Raises:
+        BadInput: there is none.
+    """
     if not (names := eligible(model, select)):
         raise BadInput(f"no layer of {type(model).__name__} has an inner dimension that fits: see pruners.layer_rule")
-    return n_of_m(magnitude(model).only(names), 2, 4)
+    return names
 
 
 def selected(scores: Mapping[str, Tensor], select: Select) -> Mapping[str, Tensor]:
@@ -150,7 +159,7 @@ def check_n_of_m(pattern: str, n: int, m: int, sparsity: float | None) -> None:
     """
     if not (isinstance(n, Integral) and isinstance(m, Integral) and 0 < n < m):
         raise BadInput(
-            f"{pattern}({_described(n)}, {_described(m)}): n must be at least 1 and smaller than m, both whole numbers"
+            f"{pattern}({described(n)}, {described(m)}): n must be at least 1 and smaller than m, both whole numbers"
         )
     own = (m - n) / m
     if sparsity is not None and not (isinstance(sparsity, Real) and math.isclose(sparsity, own)):
@@ -161,11 +170,13 @@ def check_within(scores: Mapping[str, Tensor], within: Mapping[str, Tensor] | No
     """Refuse masks that do not fit the scores which they are of.
 
     Raises:
-        BadInput: one that is not of bools, or has another shape.
+        BadInput: one that is not of bools, or has another shape; or they have no names.
     """
+    if within is not None and not isinstance(within, Mapping):
+        raise BadInput(f"within={described(within)}: expected {{parameter name: mask}}")
     for name, mask in (within or {}).items():
         if name in scores and not (isinstance(mask, Tensor) and mask.dtype == torch.bool):
-            raise BadInput(f"within: mask {name!r} is {_described(mask)}, expected torch.bool (True = kept)")
+            raise BadInput(f"within: mask {name!r} is {described(mask)}, expected torch.bool (True = kept)")
         if name in scores and mask.shape != scores[name].shape:
             raise BadInput(f"within: mask {name!r} has shape {list(mask.shape)}, its scores {list(scores[name].shape)}")
 
@@ -228,7 +239,7 @@ def per_run(sparsity: float | Sequence[float], scores: Mapping[str, Tensor]) -> 
     shares = [sparsity] * (runs or 1) if isinstance(sparsity, Real) else sparsity
     listed = isinstance(shares, Iterable) and not isinstance(shares, Tensor)
     if not listed or not all(isinstance(share, Real) for share in shares):
-        raise BadInput(f"sparsity={_described(sparsity)} is no number in [0, 1)")
+        raise BadInput(f"sparsity={described(sparsity)} is no number in [0, 1)")
     if len(shares) != (runs or 1):
         raise BadInput(f"{len(shares)} sparsities for {runs or 1} runs: give one number, or one a run")
     for share in shares:
@@ -246,7 +257,8 @@ def _protected(scores: Tensor, floor: float) -> Tensor:
     return _floats(scores).masked_fill(highest, torch.inf)
 
 
-def _described(value: Any) -> str:
+def described(value: Any) -> str:
+    """Say in a few words what was given, for the line that refuses it: of a tensor its shape and type."""
     if not isinstance(value, Tensor):
         return f"{value!r:.40}"
     return f"{list(value.shape)} of {value.dtype}" + (" on the meta device, without numbers" * value.is_meta)
@@ -264,7 +276,7 @@ def check(scores: Mapping[str, Tensor]) -> int | None:
         raise BadInput("no scores: at least one parameter is needed")
     for name, score in scores.items():
         if not isinstance(score, Tensor) or score.is_complex() or score.is_meta or not score.numel():
-            raise BadInput(f"{name}: scores must be a tensor of real numbers, these are {_described(score)}")
+            raise BadInput(f"{name}: scores must be a tensor of real numbers, these are {described(score)}")
         with naming(name):
             layout(scores, name)
         if not bool(torch.isfinite(torch.stack(score.aminmax())).all()):  # one pass, no copy: NaN passes through both

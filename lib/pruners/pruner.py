@@ -52,6 +52,9 @@ class Pruner:
 
     Attributes:
         targets: the sparsity that was asked for last, one a run; of a single network one number.
+
+    Raises:
+        BadInput: a score or a pattern that is no function, what is no schedule, or not as many scores as schedules.
     """
 
     def __init__(
@@ -63,6 +66,12 @@ class Pruner:
     ):
         self.schedules = list(schedule) if isinstance(schedule, Sequence) else [schedule]
         self.scores = list(score) if isinstance(score, Sequence) else [score] * len(self.schedules)
+        if not all(one is None or callable(one) for one in self.scores):
+            raise BadInput(f"score={score!r:.60}: expected a function of the model, such as pruners.magnitude")
+        if not callable(pattern):
+            raise BadInput(f"pattern={pattern!r:.60}: expected a function of scores, such as pruners.unstructured")
+        if not all(hasattr(one, "target") and not isinstance(one, type) for one in self.schedules):
+            raise BadInput(f"schedule={schedule!r:.60}: expected an object with `target`, such as pruners.Once(0.5)")
         if len(self.scores) != len(self.schedules):
             raise BadInput(f"{len(self.scores)} scores and {len(self.schedules)} schedules: give each run one of both")
         self.pattern, self.layers = pattern, None if layers is None else list(layers)

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from lib.base import BadInput
 from lib.pruners.gradients import tracked, twice_differentiable
-from lib.pruners.layers import Prunable, Scores, Select, leave_out, prunable, stacked_runs, words
+from lib.pruners.layers import Prunable, Scores, Select, leave_out, prunable, stacked_runs
 from lib.pruners.masks import spread
+from lib.pruners.selected import words
 
 Loss = Callable[[nn.Module], Tensor]
 
@@ -31,7 +32,7 @@ def random(model: nn.Module, seed: int | Sequence[int], select: Select = None) -
     """
     layers = {layer.name: layer for layer in prunable(model, select)}
     runs = stacked_runs(layers.values())
-    draws = [torch.Generator().manual_seed(one) for one in _seeds(seed, runs)]
+    draws = seeded(seed, runs)
     tensors = {}
     for name, layer in layers.items():
         shape = layer.weight.shape if runs is None else layer.weight.shape[1:]
@@ -50,8 +51,7 @@ def shuffled(scores: Scores, seed: int | Sequence[int]) -> Scores:
         scores: of a network or of a stack.
         seed: of a stack one a run; a run's order is that of a single network with its seed.
     """
-    runs = stacked_runs(scores.layers.values())
-    draws = [torch.Generator().manual_seed(one) for one in _seeds(seed, runs)]
+    draws = seeded(seed, stacked_runs(scores.layers.values()))
     tensors = {}
     for name, score in scores.items():
         rows = score.reshape(len(draws), -1)
@@ -67,15 +67,19 @@ def snip_shuffled(
     return shuffled(snip(model, loss, select), seed)
 
 
-def _seeds(seed: int | Sequence[int], runs: int | None) -> list[int]:
-    """One seed a run, of a single network one."""
+def seeded(seed: int | Sequence[int], runs: int | None = None) -> list[torch.Generator]:
+    """Seed a CPU generator for each run, for a single network one.
+
+    Raises:
+        BadInput: a seed that is no whole number, or not one a run.
+    """
     try:
-        seeds = [seed] if isinstance(seed, Integral) else [int(one) for one in seed]
+        seeds = [int(one) for one in ([seed] if isinstance(seed, Integral) else seed)]  # torch takes none of NumPy's
     except (TypeError, ValueError) as error:
         raise BadInput(f"seed={seed!r:.40}: expected a whole number, or one for each run of a stack") from error
     if len(seeds) != (runs or 1):
         raise BadInput(f"{len(seeds)} seeds for {runs or 1} runs: give each run its own")
-    return seeds
+    return [torch.Generator().manual_seed(one) for one in seeds]
 
 
 def snip(model: nn.Module, loss: Loss | Sequence[Loss], select: Select = None) -> Scores:
@@ -93,7 +97,8 @@ def snip(model: nn.Module, loss: Loss | Sequence[Loss], select: Select = None) -
         select: as `layers.prunable`; a layer that is named and on which the loss does not depend is refused.
 
     Raises:
-        BadInput: no loss, one that is no real scalar, one that does not depend on any layer, or no score but 0.
+        BadInput: no loss, one that is no real scalar or not a number, one that does not depend on any layer, or scores
+            that are not finite or all 0.
     """
     layers = prunable(model, select)
     with tracked(layers) as trained:
@@ -147,13 +152,9 @@ def _gradients(
     weights = [trained[layer.name] for layer in layers]
     found = []
     for one in losses:  # one graph after the other; only for second derivatives must all be kept
-        value = one(model)
-        if not isinstance(value, Tensor) or value.is_complex():
-            raise BadInput(f"a loss must be a tensor with one real number, this is {value!r:.80}")
-        if value.dim():
-            raise BadInput(
-                f"a loss must be a scalar, this has the shape {list(value.shape)}: of a stack, sum its runs'"
-            )
+        value = scalar(one(model))
+        if bool(value.isnan()):
+            raise BadInput("the loss is nan, so that no weight can be scored by it: expected a number")
         if not value.requires_grad:
             raise BadInput(f"the loss does not depend on {layers[0].name}, nor on any other layer that is scored")
         found.append(torch.autograd.grad(value / len(losses), weights, create_graph=create_graph, allow_unused=True))
@@ -170,6 +171,19 @@ def _gradients(
     if not kept:
         raise BadInput(f"the loss does not depend on {layers[0].name}, nor on any other layer that is scored")
     return kept, tuple(gradients)
+
+
+def scalar(value: object) -> Tensor:
+    """Return what a loss gave.
+
+    Raises:
+        BadInput: it is no tensor with one real number.
+    """
+    if not isinstance(value, Tensor) or value.is_complex():
+        raise BadInput(f"a loss must be a tensor with one real number, this is {value!r:.80}")
+    if value.dim():
+        raise BadInput(f"a loss must be a scalar, this has the shape {list(value.shape)}: of a stack, sum its runs'")
+    return value
 
 
 def _products(layers: Sequence[Prunable], trained: Mapping[str, Tensor], computed: Sequence[Tensor]) -> list[Tensor]:
@@ -189,6 +203,9 @@ def product(weight: Tensor, values: Tensor) -> Tensor:
 
 def _scores(layers: Sequence[Prunable], tensors: Sequence[Tensor]) -> Scores:
     """The tensors as scores, unless they rank nothing."""
+    for layer, tensor in zip(layers, tensors, strict=True):
+        if not bool(tensor.isfinite().all()):
+            raise BadInput(f"the derivative of the loss by {layer.name} is not finite, so that it gives no scores")
     if not any(bool(tensor.any()) for tensor in tensors):
         why = "the gradient of the loss is, as before training where a last layer begins at zero"
         raise BadInput(f"every score is 0, so that none ranks above another: {why}")

@@ -13,7 +13,8 @@ from lib.kernels import storage
 from lib.kernels.two_four import has_pattern
 from lib.pruners.grouped import grouped
 from lib.pruners.inputs import entering
-from lib.pruners.layers import prunable
+from lib.pruners.layers import matrices, say_partial
+from lib.pruners.masks import original
 from lib.pruners.uses import positions
 
 
@@ -30,43 +31,49 @@ def flops(model: nn.Module, shape: Sequence[int]) -> int:
     and an addition. Biases, norms and activations are left out. A dense network counts all its weights, so one
     function serves both.
 
+    Warns (`Partial`) where these are products of less than nine tenths of the network's matrix weights (`coverage`).
+
     Args:
         shape: of one example, without the batch axis.
     """
     uses = positions(model, shape)
-    return sum(2 * int((layer.weight != 0).sum()) * uses.get(layer.name, 0) for layer in prunable(model))
+    say_partial(model, "this count of FLOPs")
+    return sum(2 * int((layer.weight != 0).sum()) * uses.get(layer.name, 0) for layer in matrices(model))
 
 
 def sizes(model: nn.Module, shape: Sequence[int], value_bits: int = 16) -> dict[str, int]:
     """Count parameters, bytes in each format, and FLOPs of a network.
 
-    Biases and norms are stored as they are in every format. In the 2:4 format only layers that have the pattern are
-    compressed; the others stay dense.
+    Biases, norms and what cannot be pruned are stored as they are in every format. In the 2:4 format only layers that
+    have the pattern are compressed; the others stay dense. Warns as `flops`.
 
     Args:
         shape: of one example, without the batch axis.
         value_bits: width of a stored value.
 
     Returns:
-        parameters (all trained numbers), weights (those that can be pruned), kept (weights that are not zero),
-        bytes_dense, bytes_csr, bytes_bitmap, bytes_two_four, flops_dense (of the same network without zeros), flops.
+        parameters (all trained numbers), weights (those of layers that are pruned or can be), kept (weights that are
+        not zero), bytes_dense, bytes_csr, bytes_bitmap, bytes_two_four, flops_dense (of the same network without
+        zeros), flops.
 
     Raises:
         BadInput: weights that share coefficients, of which fewer numbers are stored than there are weights.
     """
-    if shared := [layer.name for layer in prunable(model) if grouped(layer) is not None]:
+    if shared := [layer.name for layer in matrices(model) if grouped(layer) is not None]:
         raise BadInput(f"{shared[0]} shares coefficients, sizes counts plain weights: pruners.detach the model first")
-    layers = {layer.name: layer.matrix() for layer in prunable(model)}
+    layers = {layer.name: layer.matrix() for layer in matrices(model)}
     nonzeros = {name: int((matrix != 0).sum()) for name, matrix in layers.items()}
     weights, trained = sum(matrix.numel() for matrix in layers.values()), parameters(model)
     found = {"parameters": trained, "weights": weights, "kept": sum(nonzeros.values())}
+    unstored = sum(layer.weight.numel() - original(layer).numel() for layer in matrices(model) if layer.sparse)
     for form in ("dense", "csr", "bitmap", "two_four"):
-        bits = (trained - weights) * value_bits
+        bits = (trained + unstored - weights) * value_bits
         for name, matrix in layers.items():
             own = "dense" if form == "two_four" and not has_pattern(matrix) else form
             bits += storage.bits(own, *matrix.shape, nonzeros[name], value_bits)
         found[f"bytes_{form}"] = math.ceil(bits / 8)
     uses = positions(model, shape)
+    say_partial(model, "this count of FLOPs")
     found["flops_dense"] = sum(2 * matrix.numel() * uses.get(name, 0) for name, matrix in layers.items())
     return found | {"flops": sum(2 * count * uses.get(name, 0) for name, count in nonzeros.items())}
 
@@ -90,7 +97,7 @@ def operations_per_byte(model: nn.Module, shape: Sequence[int], batch: int, valu
         nonlocal moved
         moved += module.weight.numel() + batch * (entering(args, kwargs).numel() + output.numel())
 
-    layers = prunable(model)
+    layers = matrices(model)
     if inside := [layer for layer in layers if layer.attribute != "weight"]:
         where = f"{inside[0].name} is inside a {type(inside[0].module).__name__}"
         raise BadInput(f"operations_per_byte knows what layers with a single weight move, {where}")

@@ -22,10 +22,11 @@ from torch.nn.utils import parametrize
 
 from lib.base import BadInput
 from lib.pruners import kinds
-from lib.pruners.behind import bake, hook_of
-from lib.pruners.layers import Layout, Prunable, Select, chosen, eligible, naming, prunable
-from lib.pruners.masks import attach
-from lib.pruners.patterns import Pattern
+from lib.pruners.behind import bake
+from lib.pruners.layers import Layout, Prunable, Select, chosen, leave_out, naming, prunable
+from lib.pruners.masks import attach, is_parameter, refuse_inference
+from lib.pruners.patterns import Pattern, fitting
+from lib.pruners.selected import words
 
 DECAY = 2e-4  # the paper's lambda_W, for SGD
 
@@ -92,25 +93,32 @@ def learn(model: nn.Module, pattern: Pattern, decay: float = DECAY, select: Sele
         decay: what draws masked weights towards zero, the paper's lambda_W. It is added to the gradient at each use of
             the weight: where a step adds up the gradients of k batches, or a layer is called k times, give decay / k,
             and do not scale the loss (as `torch.amp.GradScaler` does).
-        select: as `prunable`; None: the `eligible` ones.
+        select: as `prunable`; None: the `eligible` ones. A layer whose weight another one shares is left out with a
+            warning, unless it is asked for by its name.
 
     Raises:
-        BadInput: an unknown name, a layer that has a mask already, a negative decay.
+        BadInput: an unknown name, no layer that fits, a layer that has a mask already, one that shares its weight and
+            is asked for by its name or is the only one, weights made under `torch.inference_mode`, a negative decay.
     """
     if not decay >= 0:
         raise BadInput(f"decay={decay}: expected 0 (straight-through alone) or more")
     layers = {layer.name: layer for layer in prunable(model)}
-    names = eligible(model) if select is None else chosen(layers.values(), select, {}, "there are")
-    for name in names:
-        module, attribute = layers[name].module, layers[name].attribute
-        if parametrize.is_parametrized(module, attribute) or hook_of(module, attribute) is not None:
+    names = fitting(model) if select is None else chosen(layers.values(), select, {}, "there are")
+    shared = [name for name in names if layers[name].tied]
+    own = [name for name in names if name not in shared]
+    why = "shared with another layer, which would not see the mask that it learns"
+    if refused := [name for name in shared if not own or name in words(select)]:
+        raise BadInput(f"{refused[0]} is {why}")
+    for name in own:
+        if not is_parameter(layers[name]):
             raise BadInput(f"{name} has a mask or another parametrization already: let it learn its mask from dense")
-        if layers[name].tied:
-            raise BadInput(f"{name} is shared with another layer, which would not see the mask that it learns")
+    refuse_inference([layers[name] for name in own])
     made = {}
-    for name in names:  # all are made before one is set: a pattern may refuse a layer
+    for name in own:  # all are made before one is set: a pattern may refuse a layer
         with naming(name):
             made[name] = StraightThrough(layers[name].weight, layers[name].layout, pattern, decay)
+    for name in shared:
+        leave_out(name, f"it is {why}")
     for name, one in made.items():
         parametrize.register_parametrization(layers[name].module, layers[name].attribute, one)
         kinds.reread(layers[name].module)

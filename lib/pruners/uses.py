@@ -9,7 +9,7 @@ a mask or in another type?
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,11 +18,13 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from lib.base import BadInput
 from lib.pruners import kinds
 from lib.pruners.behind import behind
 from lib.pruners.inputs import Inputs, call, entering, example, mode
-from lib.pruners.layers import Prunable, prunable
+from lib.pruners.layers import Prunable, leave_out, matrices
 
+COPIES = ("index", "index_select", "index_put", "_to_copy", "clone")  # their results are weights still
 PRODUCTS = {"mm": 0, "addmm": 1, "bmm": 0, "baddbmm": 1, "_grouped_mm": 0, "mv": 0, "addmv": 1}  # the first factor
 
 
@@ -31,10 +33,10 @@ def positions(model: nn.Module, shape: Sequence[int], modules: Mapping[str, nn.M
 
     Args:
         shape: of one example, without the batch axis.
-        modules: Linear and Conv2d layers by a name; None: those of `prunable`, by their parameter's.
+        modules: Linear and Conv2d layers by a name; None: those of `matrices`, by their parameter's.
     """
     if modules is None:
-        layers = prunable(model)
+        layers = matrices(model)
     else:
         layouts = {name: next(iter(kinds.find(module)[0].weights(module).values())) for name, module in modules.items()}
         layers = [Prunable(name, "", module, layout=layouts[name]) for name, module in modules.items()]
@@ -51,10 +53,10 @@ def uses(
 
     Args:
         inputs: what the model is called with, see `inputs.arguments`.
-        layers: of the model; None: those of `prunable`.
+        layers: of the model; None: those of `matrices`.
         training: whether in training mode; batch norms are in evaluation mode nevertheless.
     """
-    layers = prunable(model) if layers is None else list(layers)
+    layers = matrices(model) if layers is None else list(layers)
     called: dict[str, float] = {}
     handles = []
     for layer in layers:
@@ -70,6 +72,35 @@ def uses(
             handle.remove()
     found = {layer.name: called.get(layer.name, watch.found.get(layer.name, 0.0)) for layer in layers}
     return {name: count for name, count in found.items() if count}
+
+
+def leave_uncalled(
+    model: nn.Module,
+    layers: Mapping[str, Prunable],
+    seen: Collection[str],
+    asked: Collection,
+    batches: Sequence[Inputs],
+) -> None:
+    """Leave out with a warning the layers of which no batch has shown an input, and say why.
+
+    Args:
+        seen: names of the layers of which one has.
+        asked: what the caller has selected by.
+        batches: those by which it is told whether a weight is multiplied by nevertheless.
+
+    Raises:
+        BadInput: they are all, or were asked for by name.
+    """
+    if not (missed := [layer for name, layer in layers.items() if name not in seen]):
+        return
+    read = {name for batch in batches for name in uses(model, batch, missed)}
+    whys = "never reached by the calibration data", "a function reads its weight, as attention does, and never calls it"
+    said = {layer.name: f"{whys[layer.name in read]}, so nothing is known of its inputs" for layer in missed}
+    if refused := [name for name in said if len(missed) == len(layers) or name in asked]:
+        why = said[refused[0]]
+        raise BadInput(f"{', '.join(name for name in refused if said[name] == why)}: {why}")
+    for name, why in said.items():
+        leave_out(name, why)
 
 
 def _counting(layer: Prunable, called: dict[str, float]):
@@ -102,7 +133,7 @@ class _Watch(TorchDispatchMode):
         self.alive: list[Tensor] = []  # memory that is in use is nobody else's
         for layer in layers:
             for parameter in behind(layer.module).get(layer.attribute, []):
-                if parameter.shape == layer.weight.shape:
+                if parameter.shape == layer.weight.shape or layer.sparse:
                     self._mark(parameter, layer)
 
     def _mark(self, tensor: Tensor, layer: Prunable) -> None:
@@ -111,19 +142,19 @@ class _Watch(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        given = [leaf for leaf in tree_leaves((args, kwargs or {})) if isinstance(leaf, Tensor)]
+        given = _dense((args, kwargs or {}))
         for tensor in given:
             layer = self.names.get(tensor.untyped_storage()._cdata)
             if layer is None:
                 continue
-            out = next((leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)), None)
+            out = next(iter(_dense(result)), None)
             if out is None or out.untyped_storage()._cdata in self.names:
                 continue  # a view of it
             name = func.overloadpacket.__name__
             if name in PRODUCTS:
                 left, right = args[PRODUCTS[name]], args[PRODUCTS[name] + 1]
                 self._count(layer, left.numel() * (right.shape[-1] if right.dim() > 1 else 1) / layer.weight.numel())
-            elif out.numel() == tensor.numel() or name in ("index", "index_select", "_to_copy", "clone"):
+            elif out.numel() == tensor.numel() or name in COPIES:
                 self._mark(out, layer)
             elif name == "convolution":
                 transposed = args[6]
@@ -135,6 +166,11 @@ class _Watch(TorchDispatchMode):
 
     def _count(self, layer: Prunable, count: float) -> None:
         self.found[layer.name] = self.found.get(layer.name, 0) + count
+
+
+def _dense(tree: Any) -> list[Tensor]:
+    """The tensors of a call that have memory of their own, which sparse ones have not."""
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor) and leaf.layout == torch.strided]
 
 
 @contextmanager

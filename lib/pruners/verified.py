@@ -8,8 +8,8 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from lib.pruners.layers import Select, prunable
-from lib.pruners.masks import attached
+from lib.pruners.layers import Select, matrices, survey
+from lib.pruners.masks import BESIDE, attached, counts, numbers, original
 
 GROUPS = (2, 4, 8, 16)  # lengths m of the N:M patterns that are looked for
 EXPLAINED = 1.25  # an N:M that lets so many times as many weights stay as do is a chance, and not the layer's pattern
@@ -22,33 +22,42 @@ def verify(model: nn.Module, select: Select = None) -> pd.DataFrame:
     Nothing is taken on trust: a mask that was attached once, a name or a file's promise says nothing here.
 
     Args:
-        select: as `prunable`; the total is that of the selected layers.
+        select: as `prunable`; the total is that of the selected layers, and others have no row.
 
     Returns:
-        A row a layer, then "total", with columns COLUMNS. `pattern` is "dense" (no zeros), the N:M with the fewest left
-        of every m in GROUPS along the reduction axis, the shortest of equal ones, or "unstructured" where none explains
-        the zeros (EXPLAINED): half of the weights removed one by one may be 14:16 by chance. `two_four`: at least two
-        of every four are zero, so that sparse tensor cores take it. `both_ways`: the pattern holds along the other axis
-        of the product too; False for a stack of runs, of which it is not asked. `mask`: "held" if a mask keeps all
-        zeros through training, "free" if they would move.
+        A row a layer, then one named "not in the total: NAME" for each tensor that looks like a matrix of weights and
+        cannot be pruned (`refused`), then "total", with columns COLUMNS. `pattern` is "dense" (no zeros), the N:M with
+        the fewest left of every m in GROUPS along the reduction axis, the shortest of equal ones, or "unstructured"
+        where none explains the zeros (EXPLAINED): half of the weights removed one by one may be 14:16 by chance.
+        `two_four`: at least two of every four are zero, so that sparse tensor cores take it. `both_ways`: the pattern
+        holds along the other axis of the product too; False for a stack of runs, of which it is not asked. `mask`:
+        "held" if a mask keeps all zeros through training, or if `pruners.sparse` has left them out, "free" if they
+        would move.
+
+    Raises:
+        BadInput: as `prunable`, or weights on the meta device.
     """
-    masks, rows = attached(model), []
-    for layer in prunable(model, select):
-        matrix = layer.weight.flatten(0, 1) if layer.runs is not None else layer.matrix()
+    layers, masks, rows = matrices(model, select), attached(model), []
+    weights = numbers(layers)
+    for layer in layers:
+        weight = weights[layer.name]
+        matrix = weight.flatten(0, 1) if layer.runs is not None else layer.matrix(weight)
         n, m = tightest(matrix)
-        kept, count = int(matrix.count_nonzero()), matrix.numel()
-        mask = masks.get(layer.name)
+        row = counts(layer.name, weight)
+        kept, count = row["kept"], row["weights"]
+        mask = torch.ones_like(original(layer)) if layer.sparse else masks.get(layer.name)  # each value has its place
         held = mask is not None and int(mask.count_nonzero()) <= kept
-        row = {"layer": layer.name, "shape": " x ".join(map(str, layer.weight.shape)), "weights": count, "kept": kept}
         explained = n < m and n / m <= EXPLAINED * kept / count
         row["pattern"] = "dense" if kept == count else f"{n}:{m}" if explained else "unstructured"
         row["two_four"] = most(matrix, 4) <= 2
         row["both_ways"] = explained and layer.runs is None and most(matrix.T, m) <= n
         rows.append(row | {"mask": "held" if held else "free" if kept < count else ""})
-    table = pd.DataFrame(rows)
-    total = {"layer": "total", "shape": "", "weights": table.weights.sum(), "kept": table.kept.sum(), "pattern": ""}
-    same = {name: bool(table[name].all()) for name in ("two_four", "both_ways")}
-    table.loc[len(table)] = total | same | {"mask": ""}
+    none = {"shape": "", "pattern": "", "two_four": False, "both_ways": False, "mask": ""}
+    others = numbers(survey(model)[1] if select is None else [])
+    beside = [none | counts(f"{BESIDE}{name}", weight) for name, weight in others.items()]
+    sums = {name: sum(row[name] for row in rows) for name in ("weights", "kept")}
+    same = {name: all(row[name] for row in rows) for name in ("two_four", "both_ways")}
+    table = pd.DataFrame([*rows, *beside, none | {"layer": "total"} | sums | same])
     return table.assign(sparsity=1 - table.kept / table.weights)[list(COLUMNS)]
 
 

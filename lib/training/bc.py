@@ -24,9 +24,9 @@ class BCSettings:
         learning_rate: of Adam.
         latent_limit: acting draws the latent from a standard normal within this limit.
         ranked: "apart": encoder and decoder are ranked each by itself (Algorithm 1); "together": the VAE is ranked as
-            one network, as in the authors' kind of code.
+            one network, as its "VAE neural network" can be read.
         normalise: learn from observations scaled by the data's mean and standard deviation, and act on such, see
-            `agents.normalised`. The first author's public code scales all data before anything is scored or trained
+            `agents.normalised`. The first author's public code, which does not prune, scales all data before it trains
             (SaminYeasar/Offline-Reinforcement-Learning-Algorithms, `replay_buffer.normalize_states()` in main.py).
         precision: "float32", or "bfloat16" for autocast.
     """

@@ -267,7 +267,7 @@ with base.program("lib.notebook"):
 """
     asked = subprocess.Popen([sys.executable, "-c", code], cwd=base.ROOT, stderr=subprocess.PIPE, text=True)
     while not ((tmp_path / "one").exists() and (tmp_path / "two").exists()):
-        assert asked.poll() is None
+        assert asked.poll() is None, asked.stderr.read()
         time.sleep(0.1)
     children = psutil.Process(asked.pid).children(recursive=True)
     asked.send_signal(signal.SIGINT)

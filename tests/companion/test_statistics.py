@@ -7,7 +7,15 @@ import pytest
 from scipy import stats
 
 from lib.base import BadInput
-from lib.companion.statistics import Interval, check_criterion, interval, seeds_to_decide, together, verdict
+from lib.companion.statistics import (
+    Interval,
+    check_criterion,
+    interval,
+    ratio_of_means,
+    seeds_to_decide,
+    together,
+    verdict,
+)
 
 
 def test_the_interval_is_students_t():
@@ -65,6 +73,35 @@ def test_what_is_not_a_list_of_finite_values_is_refused(values: list):
 def test_a_confidence_is_a_share(confidence: float):
     with pytest.raises(BadInput, match="must lie between 0 and 1"):
         interval([1, 2, 3], confidence)
+
+
+def test_a_ratio_of_means_is_inside_where_students_t_does_not_tell_the_difference_from_zero():
+    """Fieller's definition, checked at both ends: the interval of ones - end x others ends at 0."""
+    ones, others = np.array([9.0, 12.0, 7.0, 11.0]), np.array([10.0, 11.0, 9.0, 12.0])
+    ratio = ratio_of_means(ones, others)
+    assert ratio.value == pytest.approx(39 / 42)
+    assert ratio.seeds == 4
+    assert interval(ones - ratio.low * others).low == pytest.approx(0, abs=1e-9)
+    assert interval(ones - ratio.high * others).high == pytest.approx(0, abs=1e-9)
+    exact, plain = ratio_of_means(ones, np.full(4, 10.0)), interval(ones / 10)
+    assert (exact.low, exact.high) == pytest.approx((plain.low, plain.high))
+
+
+def test_a_ratio_of_means_covers_the_truth_as_often_as_it_says():
+    draw = np.random.default_rng(0)
+    ones, others = draw.normal(3, 1, (4000, 5)), draw.normal(4, 1, (4000, 5))
+    inside = [found.low <= 0.75 <= found.high for found in map(ratio_of_means, ones, others)]
+    assert np.mean(inside) == pytest.approx(0.95, abs=0.01)
+
+
+def test_a_ratio_to_what_may_be_zero_may_be_any_number():
+    found = ratio_of_means([1.0, 2.0, 3.0], [1.0, -2.0, 2.0])
+    assert (found.value, found.low, found.high) == (6.0, -math.inf, math.inf)
+    assert ratio_of_means([1.0], [2.0]) == Interval(0.5, -math.inf, math.inf, 1)
+    assert ratio_of_means([1.0, 1.0], [2.0, 2.0]) == Interval(0.5, 0.5, 0.5, 2)
+    for ones, others in (([1.0, 2.0], [1.0]), ([1.0, 2.0], [1.0, -1.0])):
+        with pytest.raises(BadInput, match="a ratio of means needs"):
+            ratio_of_means(ones, others)
 
 
 def test_what_is_no_number_decides_nothing():

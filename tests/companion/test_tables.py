@@ -93,6 +93,14 @@ def test_one_seed_and_an_exact_number_have_no_interval_and_all_numbers_are_round
     assert table.to_numpy().tolist()[:2] == [["597,750", "1"], ["3", ""]]
 
 
+def test_no_end_is_rounded_onto_the_bound_that_it_clears():
+    """The claim is that pruning loses: below 0."""
+    clear = cells(("digits/a", -5.2, -9.9, -0.04, 4, "reproduced", "")).assign(id="two-four-pruning-loses")
+    table = tables.verdicts(claim(id="two-four-pruning-loses"), ["measured [low, high]"], clear)
+    assert table.to_numpy().tolist() == [["-5.20 [-9.90, -0.04]", "4"]]
+    assert tables.verdicts(claim(), ["measured [low, high]"], clear.assign(id="a")).iloc[0, 0] == "-5.2 [-9.9, 0.0]"
+
+
 def test_networks_have_plain_names():
     device = "Intel(R) Xeon(R) Processor @ 2.10GHz, 2 cores"
     names = {

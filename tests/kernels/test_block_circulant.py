@@ -1,5 +1,6 @@
 """Laws of block-circulant matrices: the expanded product, Fourier's, least squares, and where gradients go."""
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -27,6 +28,7 @@ def test_a_block_written_out():
     coefficients = torch.tensor([[[1.0, 2, 3], [4, 5, 6]]])  # one row of two blocks
     assert dense(coefficients).tolist() == [[1, 3, 2, 4, 6, 5], [2, 1, 3, 5, 4, 6], [3, 2, 1, 6, 5, 4]]
     assert bc.circulant(4).tolist() == [[0, 3, 2, 1], [1, 0, 3, 2], [2, 1, 0, 3], [3, 2, 1, 0]]
+    assert torch.equal(bc.circulant(np.int64(4)), bc.circulant(4))
 
 
 def test_each_run_of_a_stack_may_have_a_table_of_its_own_and_kernels_have_the_same():

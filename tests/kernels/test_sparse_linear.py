@@ -173,3 +173,35 @@ def test_what_cannot_be_is_one_line():
         sparse(tied)
     with pytest.raises(BadInput, match=r"this layer takes activations \[\.\.\., 2\], these are \[1, 3\]"):
         sparse(nn.Linear(2, 2))(torch.ones(1, 3))
+
+
+def test_tables_read_a_sparse_copy_as_the_network_that_it_was_made_of():
+    model = pruned()
+    small = sparse(model, "!2")
+    for table in (pruners.report, pruners.verify):
+        assert table(small).equals(table(model))
+    assert pruners.sparsity(small) == pruners.sparsity(model)
+    assert pruners.coverage(small) == 1
+    assert pruners.report(sparse(model)).equals(pruners.report(model))
+    pruners.detach(small)
+    assert list(pruners.attached(sparse(model))) == []
+
+
+def test_what_is_sparse_already_cannot_be_pruned_further():
+    small, why = sparse(pruned(), "!2"), "only what is left of it, so that pruning is over"
+    assert [layer.name for layer in pruners.prunable(small)] == ["2.weight"]
+    assert list(pruners.refused(small)) == ["0.weight", "4.weight"]
+    assert {rule.name: rule.pruned for rule in pruners.layer_rule(small)}["0.weight"] is False
+    with pytest.raises(BadInput, match=rf"mask '0\.weight': its layer holds {why}"):
+        pruners.attach(small, {"0.weight": torch.ones(20, 7, dtype=torch.bool)})
+    with pytest.raises(BadInput, match=rf"0\.weight cannot be pruned: its layer holds {why}"):
+        pruners.magnitude(small, "0")
+    with pytest.raises(BadInput, match=rf"nothing to prune: 0\.weight: its layer holds {why}"):
+        pruners.magnitude(sparse(pruned()))
+
+
+def test_other_programs_get_the_dense_product():
+    small, x = sparse(pruned()), torch.randn(4, 7, dtype=torch.float64)
+    for strict in (True, False):
+        program = torch.export.export(small, (x,), strict=strict)
+        assert torch.allclose(program.module()(x), small(x), atol=1e-12)

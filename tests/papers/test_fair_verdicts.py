@@ -31,7 +31,10 @@ EXPECTED = (  # rows that a reader looks for
     "npn-arm-low-variance",
     *(f"skdfe-{what}-{depth}-min-dcf" for what in ("label", "feature") for depth in (18, 34)),
     "skdfe-deeper-50-min-dcf",
+    "skdfe-small-beats-34-min-dcf",
+    "two-four-unstructured-gains-little-cpu",
 )
+DEPTHS = ("skdfe-34-like-50", "skdfe-narrower-gap", "skdfe-narrower-gap-50")
 ONE_SESSION = ("two-four-retraining-keeps", "two-four-networks-keep", "two-four-small-networks-lose")
 
 
@@ -42,8 +45,8 @@ def today() -> Claims:
 
 def without_ground(claims: Claims) -> list[str]:
     """Rows that mean nothing where something else fails, and do not say so."""
-    needs = {name: ("skdfe-deeper-",) for name in claims if re.match(r"skdfe-(small-beats|over)-.*(34|50)$", name)}
-    needs |= dict.fromkeys(("skdfe-34-like-50", "skdfe-stronger-teacher", "skdfe-narrower-gap"), ("skdfe-deeper-",))
+    needs = {name: ("skdfe-deeper-",) for name in claims if re.match(r"skdfe-(small-beats|over)-.*(34|50)(-|$)", name)}
+    needs |= dict.fromkeys((*DEPTHS, "skdfe-stronger-teacher"), ("skdfe-deeper-",))
     needs |= {
         name: ("npn-cifar10-sparsified-size", "npn-cifar10-expanded-size")
         for name, claim in claims.items()

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from lib import pruners
 from lib.base import BadInput
+from lib.kernels.block_circulant import circulant
 from lib.pruners import gates, groups
 from lib.pruners.permutation.network import permute
 from lib.pruners.permutation.search import greedy
@@ -38,6 +39,25 @@ def made_without_gradients() -> nn.Module:
         return net()
 
 
+def normed() -> nn.Module:
+    """With torch's old norm of a weight, which a hook computes."""
+    model = net()
+    nn.utils.weight_norm(model[0])
+    return model
+
+
+def masked_by_torch() -> nn.Module:
+    model = net()
+    nn.utils.prune.l1_unstructured(model[0], "weight", 0.5)
+    return model
+
+
+def regrouped(table: torch.Tensor) -> None:
+    model = net()
+    groups.group(model, {"0.weight": circulant(4)}, releasable=True)
+    groups.regroup(model, {"0.weight": table})
+
+
 class After(nn.Module):
     """Two layers, and something done with what they give."""
 
@@ -62,12 +82,19 @@ def search(model: nn.Module, inputs: object = INPUTS) -> None:
 
 MASK = {"0.weight": torch.ones(16, 16, dtype=torch.bool)}
 META, NOTHING = net().to("meta"), MASK["0.weight"].to("meta")
+BLOCKS = {"0.weight": circulant(4)}
 
 REFUSED = {
     # masks
     "a mask on a weight with a hook": (lambda: pruners.attach(hooked(0), MASK), r"0\.weight': it is no parameter"),
     "a mask that is a list": (lambda: pruners.attach(net(), {"0.weight": [True]}), r"is list, expected torch.bool"),
     "a mask without values": (lambda: pruners.attach(net(), {"0.weight": NOTHING}), "'0.weight' is on the meta device"),
+    "a mask on weights made without gradients": (
+        lambda: pruners.attach(made_without_gradients(), MASK),
+        r"0\.weight was made under torch.inference_mode, .*: make it outside",
+    ),
+    "a mask that they learn": (lambda: pruners.learn(made_without_gradients(), pruners.n_of_m), "torch.inference_mode"),
+    "a verification of nothing": (lambda: pruners.verify(META), r"0\.weight is on the meta device"),
     "a report of nothing": (lambda: pruners.report(META), r"0\.weight is on the meta device, where it has no values"),
     "the sparsity of nothing": (lambda: pruners.sparsity(META), "on the meta device"),
     "a sparse copy of nothing": (lambda: pruners.sparse(META), "on the meta device"),
@@ -79,6 +106,12 @@ REFUSED = {
     "losses of which one is none": (lambda: pruners.grasp(net(), [loss, 3]), "loss=3: expected a function"),
     "a complex loss": (lambda: pruners.snip(net(), lambda model: loss(model) * 1j), "a tensor with one real number"),
     "a constant loss": (lambda: pruners.snip(net(), lambda model: torch.ones(())), r"does not depend on 0\.weight"),
+    "a loss that is NaN": (lambda: pruners.snip(net(), lambda model: loss(model) * math.nan), "^the loss is nan"),
+    "a bent loss that is NaN": (lambda: pruners.grasp(net(), lambda model: loss(model) * math.nan), "^the loss is nan"),
+    "an endless slope": (
+        lambda: pruners.snip(net(), lambda model: (loss(model) * 0).sqrt()),
+        r"the derivative of the loss by 0\.weight is not finite",
+    ),
     "weights without gradients": (lambda: pruners.snip(made_without_gradients(), loss), "under torch.inference_mode"),
     "a score of a hook": (
         lambda: pruners.snip(hooked(), loss, "2"),
@@ -97,8 +130,27 @@ REFUSED = {
     "a sparsity in words": (lambda: pruners.unstructured({"w": SCORES}, "half"), "sparsity='half' is no number"),
     "a sparsity in a tensor": (lambda: pruners.unstructured({"w": SCORES}, torch.tensor(0.5)), "is no number in"),
     "a list of words": (lambda: pruners.unstructured({"w": SCORES}, ["a"]), r"sparsity=\['a'\] is no number in"),
+    "no floor": (lambda: pruners.unstructured({"w": SCORES}, 0.5, floor=None), r"floor=None is not in \[0, 1\]"),
+    "a number within": (lambda: pruners.unstructured({"w": SCORES}, 0.5, within=3), "within=3: expected {parameter"),
     "2.5 of 4": (lambda: pruners.n_of_m({"w": SCORES}, 2.5, 4), r"n_of_m\(2.5, 4\): .* both whole numbers"),
     "2.5 of 4 both ways": (lambda: pruners.transposable({"w": SCORES}, 2.5, 4), "both whole numbers"),
+    # groups
+    "whole groups of nothing": (lambda: groups.whole_groups(None, 0.5), "scores are a NoneType: expected {parameter"),
+    "whole groups within a number": (lambda: groups.whole_groups({"w": SCORES}, 0.5, within=3), "within=3: expected"),
+    "whole groups of a number": (lambda: groups.whole_groups({"w": SCORES}, 0.5, 3), "groups are 3: expected"),
+    "groups of a number": (lambda: groups.group(net(), 3), "groups are 3: expected {parameter name: table}"),
+    "a table that is no square": (
+        lambda: groups.group(net(), {"0.weight": circulant(3)[:2]}),
+        r"0\.weight: \[2, 3\] of torch.int64 is no table of int64 \[B, B\]",
+    ),
+    "a table of floats": (lambda: groups.group(net(), {"0.weight": SCORES}), r"\[4, 4\] of torch.float32 is no table"),
+    "another table of floats": (lambda: regrouped(SCORES), r"\[4, 4\] of torch.float32 is no table"),
+    "a table below 0": (lambda: groups.whole_groups({"w": SCORES}, 0.5, {"w": -circulant(4)}), "from 0 on"),
+    "blocks of words": (lambda: groups.single("x"), "block='x': expected a whole number, at least 1"),
+    "blocks in words": (lambda: groups.within("x", 2), "block='x': expected a whole number, at least 1"),
+    "blocks under an old norm": (lambda: groups.group(normed(), BLOCKS), r"0\.weight has groups, a mask or another"),
+    "blocks under torch's mask": (lambda: groups.group(masked_by_torch(), BLOCKS), r"0\.weight has groups, a mask or"),
+    "blocks made without gradients": (lambda: groups.group(made_without_gradients(), BLOCKS), "torch.inference_mode"),
     # schedules
     "a final that is NaN": (lambda: pruners.Gradual(math.nan, 1, 1), r"final=nan is not in \[0, 1\)"),
     "an initial that is NaN": (lambda: pruners.Gradual(0.5, 1, 1, 0, math.nan), r"initial=nan is not in \[0, 1\)"),

@@ -237,9 +237,9 @@ def test_other_layers_stay_in_floating_point():
 
 def test_a_layer_that_no_batch_reaches_is_left_out_or_if_asked_for_refused_by_name():
     batches = [torch.zeros(1, 2, dtype=torch.long)] * 2
-    with pytest.raises(BadInput, match=r"spare\.weight: never reached by the 2 calibration batches"):
+    with pytest.raises(BadInput, match=r"spare\.weight: never reached by the calibration data"):
         calibration.observe(Parts(use_spare=False), batches, select=["head.weight", "spare.weight"])
-    with pytest.warns(pruners.LeftOut, match=r"spare\.weight is left out: never reached by the 2 calibration batches"):
+    with pytest.warns(pruners.LeftOut, match=r"spare\.weight is left out: never reached by the calibration data"):
         simulated = calibration.simulated(Parts(use_spare=False), batches)
     assert [type(simulated.head), type(simulated.spare)] == [calibration.Int8, nn.Linear]
 
@@ -279,3 +279,34 @@ def test_a_quantised_layer_stands_for_its_layer_where_a_model_asks_more_of_it():
     model, images = Net(), torch.randn(2, 2, 3, 3)
     found = calibration.simulated(model, [images])(images)
     assert torch.allclose(found, model(images), atol=0.1)
+
+
+def test_layers_that_share_a_weight_or_are_sparse_stay_in_floating_point_with_a_warning():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2))
+    model[1].weight = model[0].weight
+    model = pruners.sparse(model, "2")
+    with pytest.warns(pruners.LeftOut) as said:
+        simulated = calibration.simulated(model, [torch.randn(3, 4)])
+    assert [str(one.message) for one in said] == [
+        "0.weight is left out: another layer shares its weight, so it stays in floating point",
+        "2.weight is left out: pruners.sparse has made it and int8 codes are dense, so it stays in floating point",
+    ]
+    assert [isinstance(layer, calibration.Int8) for layer in simulated] == [False, False, False, True]
+
+
+def test_what_attention_reads_stays_in_floating_point_for_the_reason_that_it_is_not_called():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention, self.head = nn.MultiheadAttention(8, 2), nn.Linear(8, 2)
+
+        def forward(self, inputs):
+            return self.head(self.attention(inputs, inputs, inputs)[0])
+
+    model, batch = Net(), torch.randn(5, 8)
+    with pytest.warns(
+        pruners.LeftOut, match=r"out_proj\.weight is left out: a function reads its weight, as attention"
+    ):
+        seen = calibration.observe(model, [batch])
+    assert seen["head.weight"].counts.sum() == batch.numel()  # it was asked after the calibration, and not counted

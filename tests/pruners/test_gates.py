@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -252,6 +253,7 @@ def test_gates_start_open_in_95_percent_of_draws_or_dormant_in_as_many(k, dorman
 def test_which_units_start_open_is_drawn_from_the_seed():
     started = [gates.gated(moons_mlp(), ["fc2"], start=(3,), seed=s).fc2.gates.awake.tolist() for s in (0, 0, 1)]
     assert started[0] == started[1] != started[2]
+    assert gates.gated(moons_mlp(), "fc2", start=3, seed=np.int64(0)).fc2.gates.awake.tolist() == started[0]
     given = gates.gated(moons_mlp(), ["fc1", "fc2"], start=(5, torch.arange(80) % 3 == 1))
     assert given.fc2.gates.is_open().nonzero()[:, 0].tolist() == list(range(1, 80, 3))
 

@@ -86,9 +86,15 @@ def test_positions_of_open_channels_wake_first():
         (["fc1"], {"k": -1.0}, "k=-1.0: the slope is at least 0"),
         (["fc1"], {"k": math.nan}, "k=nan"),
         (["fc1"], {"k": math.inf}, "k=inf: the slope .* 5000 stands for infinity"),
+        (["fc1"], {"k": "7"}, "k='7': the slope is at least 0"),
         ("fc3", {}, "gates on 'fc3': the network"),
+        (3, {}, "gates on 3: the network"),
         (["fc1"], {"kind": "tanh"}, "kind='tanh': known are sigmoid, hard_sigmoid, hard_concrete"),
         (["fc1"], {"tau": 1.0}, r"tau=1.0 is not in \[0, 1\)"),
+        (["fc1"], {"tau": None}, r"tau=None is not in \[0, 1\)"),
+        (["fc1"], {"dormant": None}, "dormant=None: expected a finite number"),
+        (["fc1"], {"seed": "x"}, "seed='x': expected a whole number"),
+        (None, {"start": 3}, r"start=\[3\]: expected one number a layer"),
         (["conv1", "fc2"], {"start": (3,)}, r"start=\[3\]: expected one number a layer"),
         (["conv1", "fc2"], {"start": (3, 501)}, r"from 1 to the layer's units \[20, 500\]"),
         (["conv1"], {"start": (0,)}, "from 1 to the layer's units"),
@@ -121,8 +127,35 @@ def test_gates_stand_wherever_units_can_be_cut_unless_layers_are_named(network, 
 
 
 def test_a_network_without_units_to_cut_is_refused():
-    with pytest.raises(BadInput, match=r"gates on \[\]"):
+    with pytest.raises(BadInput, match=r"^Sequential has no units to gate: no Linear reads another .*; name a Linear"):
         gates.gated(nn.Sequential(nn.Linear(3, 2)))
+    with pytest.raises(BadInput, match=r"^Sequential calls no Linear and no Conv2d"):
+        gates.gated(nn.Sequential(nn.Conv1d(3, 2, 3), nn.Conv1d(2, 2, 3)))
+
+
+@pytest.mark.parametrize("hook", [nn.utils.weight_norm, nn.utils.spectral_norm])
+def test_a_weight_that_a_hook_computes_is_refused(hook):
+    network = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+    hook(network[2])
+    with pytest.raises(BadInput, match=r"^2\.weight is computed by a hook, so that its units cannot be cut"):
+        gates.gated(network)
+
+
+def test_a_network_that_remembers_what_it_computed_is_gated_and_hardened():
+    class Remembering(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 2)
+
+        def forward(self, inputs):
+            self.hidden = self.first(inputs)
+            return self.last(self.hidden)
+
+    network, inputs = Remembering(), torch.ones(1, 4)
+    network(inputs)
+    model = gates.gated(network)
+    expected = model.eval()(inputs)
+    torch.testing.assert_close(gates.harden(model)(inputs), expected)
 
 
 def test_channels_of_a_residual_sum_are_refused():

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from lib.base import BadInput
 from lib.pruners import gates
 from tests.pruners.gating import BINARY, examples, loss_on, phis, put
 
@@ -195,3 +196,13 @@ def test_frozen_gates_do_not_move(estimator):
     draw = torch.Generator().manual_seed(0)
     estimator(model, lambda model: model(torch.ones(3, 4)).pow(2).mean(), draw)
     assert one.phi.grad is None
+
+
+@pytest.mark.parametrize("estimator", [gates.arm, gates.ar, gates.plain])
+def test_a_loss_that_is_no_scalar_is_refused(estimator):
+    model, draw = gates.gated(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))), torch.Generator()
+    with pytest.raises(BadInput, match=r"^a loss must be a scalar, this has the shape \[3, 2\]"):
+        estimator(model, lambda model: model(torch.ones(3, 4)), draw)
+    with pytest.raises(BadInput, match=r"^a loss must be a tensor with one real number"):
+        estimator(model, lambda model: float(model(torch.ones(3, 4)).sum().detach()), draw)
+    assert all(phi.grad is None for phi in phis(model))

@@ -1,5 +1,7 @@
 """Laws of `lib.pruners.layers`: what there is to prune, the layer as a matrix product, and the rule of section 4.2."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -169,3 +171,22 @@ def test_an_empty_layer_is_no_layer_to_prune():
     model = nn.Sequential(nn.Linear(0, 4), nn.Linear(4, 4))
     assert [layer.name for layer in pruners.prunable(model)] == ["1.weight"]
     assert pruners.unstructured(pruners.magnitude(model), 0.5).keys() == {"1.weight"}
+
+
+def test_a_layer_without_a_shape_and_an_empty_one_are_refused_by_name():
+    model = nn.Sequential(nn.Linear(16, 16), nn.LazyLinear(8), nn.Linear(0, 4))
+    assert pruners.refused(model) == {"1.weight": "it has no shape yet: run the model once", "2.weight": "it is empty"}
+    assert math.isnan(pruners.coverage(model))
+    with pytest.warns(pruners.Partial, match=r"speaks of an unknown share .*, not of 1\.weight \(it has no shape yet"):
+        assert pruners.sparsity(model) == 0
+    with pytest.raises(BadInput, match="nothing to prune: weight: it has no shape yet: run the model"):
+        pruners.report(nn.LazyLinear(3))
+    assert pruners.coverage(nn.Sequential(nn.Linear(16, 16), nn.Linear(0, 4))) == 1
+
+
+@pytest.mark.parametrize("ask", [pruners.two_four, pruners.layer_rule, pruners.eligible, pruners.sparse])
+def test_what_is_no_model_is_refused(ask):
+    with pytest.raises(BadInput, match=r"Linear is a class: expected a model of it, such as Linear\(\.\.\.\)"):
+        ask(nn.Linear)
+    with pytest.raises(BadInput, match=r"expected a model, a torch\.nn\.Module, found a OrderedDict"):
+        ask(nn.Linear(16, 16).state_dict())

@@ -10,6 +10,7 @@ from lib import pruners
 from lib.base import BadInput
 from lib.models.mlp import StackedLinear
 from lib.models.resnet import small_resnet
+from lib.pruners import calibration
 from lib.pruners.one_shot import columns_of, inverse_factor
 
 HALF = partial(pruners.unstructured, sparsity=0.5, scope="row")
@@ -319,13 +320,55 @@ class Half(nn.Module):
 
 
 def test_a_layer_that_no_data_reach_is_left_out_with_a_warning():
-    """So is the projection of `nn.MultiheadAttention`, whose weight is read by a function of torch's."""
     with pytest.warns(pruners.LeftOut, match=r"aside\.weight"):
         model = pruners.one_shot(Half(), [torch.randn(4, 16)], pruners.Wanda(TWO_FOUR))
     assert set(pruners.attached(model)) == {"used.weight"}
-    with pytest.warns(pruners.LeftOut, match=r"self_attn\.out_proj\.weight"):
-        scores = pruners.wanda(nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), [torch.randn(2, 5, 32)])
+
+
+def test_a_weight_that_a_function_reads_is_left_out_for_that_reason():
+    """Every batch multiplies by the projection of `nn.MultiheadAttention`, and yet its inputs are not seen."""
+    model, batches = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), [torch.randn(2, 5, 32)]
+    why = r"self_attn\.out_proj\.weight.*: a function reads its weight, as attention does, and never calls it"
+    with pytest.warns(pruners.LeftOut, match=why):
+        scores = pruners.wanda(model, batches)
     assert set(scores) == {"linear1.weight", "linear2.weight"}
+    with pytest.raises(BadInput, match=why):
+        pruners.wanda(model, batches, select="self_attn.out_proj.weight")
+
+
+def test_batches_that_are_none_are_refused_in_a_line():
+    model, inputs = nn.Linear(16, 4), torch.randn(8, 16)
+    solver, labelled = pruners.Wanda(TWO_FOUR), [(inputs, torch.zeros(8))]
+    for score in (pruners.wanda, lambda model, batches: pruners.one_shot(model, batches, solver), calibration.ranges):
+        with pytest.raises(BadInput, match="no batches to calibrate on: at least one is needed"):
+            score(model, iter([]))
+        with pytest.raises(BadInput, match=r"^weight: never reached by the calibration data"):
+            score(model, [inputs[:0]])
+        for wrong in (None, {"input": inputs}):
+            with pytest.raises(BadInput, match=rf"batches is a {type(wrong).__name__}: expected batches"):
+                score(model, wrong)
+        with pytest.raises(BadInput, match=r"Linear cannot be called with this batch \(too many .* drop labels"):
+            score(model, labelled)
+
+
+def test_an_error_from_within_the_model_is_left_as_it_is():
+    class Wrong(nn.Linear):
+        def forward(self, inputs: Tensor) -> Tensor:
+            return super().forward(inputs + None)
+
+    with pytest.raises(TypeError, match="unsupported operand"):
+        pruners.wanda(nn.Sequential(nn.Linear(4, 4), Wrong(4, 4)), [torch.randn(2, 4)])
+
+
+def test_where_no_layer_fits_one_shot_says_so():
+    with pytest.raises(BadInput, match="no layer of Sequential has an inner dimension that fits"):
+        pruners.one_shot(nn.Sequential(nn.Linear(7, 13)), [torch.randn(4, 7)], pruners.Wanda(TWO_FOUR))
+
+
+@pytest.mark.parametrize("dampening", [torch.inf, torch.nan, -1, None, "a little"])
+def test_a_dampening_that_is_no_share_is_refused(dampening):
+    with pytest.raises(BadInput, match=f"dampening={dampening!r}: expected a share of 0 or more"):
+        pruners.SparseGPT(TWO_FOUR, 4, dampening=dampening)
 
 
 @pytest.mark.parametrize(

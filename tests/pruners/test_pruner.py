@@ -237,6 +237,22 @@ def test_what_cannot_be_is_refused_in_one_line():
         pruners.Pruner([pruners.snip] * 2, pruners.unstructured, pruners.Once(0.5))
 
 
+@pytest.mark.parametrize(
+    ("score", "pattern", "schedule", "line"),
+    [
+        (pruners.magnitude, pruners.unstructured, "once", "^schedule='once': expected an object with `target`"),
+        (pruners.magnitude, pruners.unstructured, 0.5, "^schedule=0.5: expected .*, such as pruners.Once"),
+        (pruners.magnitude, pruners.unstructured, None, "^schedule=None: expected"),
+        (pruners.magnitude, pruners.unstructured, pruners.Once, "^schedule=<class '.*Once'>: expected an object"),
+        (pruners.magnitude, "unstructured", pruners.Once(0.5), "^pattern='unstructured': expected a function"),
+        ("magnitude", "unstructured", "once", "^score='magnitude': expected a function of the model"),
+    ],
+)
+def test_what_is_no_score_no_pattern_and_no_schedule_is_refused_by_its_name(score, pattern, schedule, line):
+    with pytest.raises(BadInput, match=line):
+        pruners.Pruner(score, pattern, schedule)
+
+
 def test_a_name_is_registered_once_and_an_unknown_one_refused():
     own = dict(SCORES)
     pruners.register(own, "mine")(pruners.magnitude)

@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -42,6 +43,13 @@ def test_random_scores_depend_on_the_seed_alone_and_leave_the_global_generator_a
     torch.manual_seed(5)
     pruners.random(nn.Linear(4, 4, device="meta").to_empty(device="cpu"), seed=0)
     assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_seed_of_numpys_is_the_same_seed():
+    model, scores = nn.Linear(4, 4), pruners.magnitude(nn.Linear(4, 4))
+    for seed in (np.int64(1), np.arange(3)[1]):
+        assert torch.equal(pruners.random(model, seed)["weight"], pruners.random(model, 1)["weight"])
+        assert torch.equal(pruners.shuffled(scores, seed)["weight"], pruners.shuffled(scores, 1)["weight"])
 
 
 def test_random_scores_are_uniform_between_0_and_1():

@@ -126,3 +126,38 @@ def test_a_layer_that_is_called_by_keyword_counts_as_any_other(layer: nn.Module)
 def test_what_layers_of_several_weights_move_is_refused_by_name(layer: nn.Module):
     with pytest.raises(BadInput, match=rf"0\.(weight_ih_l0|in_proj_weight) is inside a {type(layer).__name__}$"):
         operations_per_byte(nn.Sequential(layer), (3, 4), batch=1)
+
+
+def test_of_a_sparse_copy_all_is_counted_as_of_the_network_that_it_was_made_of():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention, self.fc = nn.MultiheadAttention(8, 2), nn.Linear(8, 4)
+
+        def forward(self, inputs):
+            return self.fc(self.attention(inputs, inputs, inputs)[0])
+
+    torch.manual_seed(0)
+    model = Net()
+    pruners.attach(model, pruners.unstructured(pruners.magnitude(model), 0.5))
+    small, gone = (
+        pruners.sparse(model),
+        int((model.attention.out_proj.weight == 0).sum() + (model.fc.weight == 0).sum()),
+    )
+    expected = sizes(model, (5, 8))
+    assert sizes(small, (5, 8)) == expected | {"parameters": expected["parameters"] - gone}
+    assert flops(small, (5, 8)) == flops(model, (5, 8))
+    last = nn.Sequential(nn.Linear(8, 4))
+    assert operations_per_byte(pruners.sparse(last), (8,), 2) == operations_per_byte(last, (8,), 2)
+
+
+@pytest.mark.parametrize("count", [flops, sizes])
+def test_products_that_are_not_counted_are_named(count):
+    class Own(nn.Linear):
+        def forward(self, inputs):
+            return super().forward(inputs)
+
+    with pytest.warns(
+        pruners.Partial, match=r"this count of FLOPs speaks of 50 % .* not of 1\.weight \(Own is a Linear"
+    ):
+        count(nn.Sequential(nn.Linear(8, 8), Own(8, 8)), (8,))

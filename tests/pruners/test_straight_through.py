@@ -132,6 +132,34 @@ def test_a_saved_state_goes_on_with_its_mask_and_its_counts():
     assert pruners.flip_rate(other) == pytest.approx(100 * 2 / 16)
 
 
+class Tied(nn.Module):
+    """An embedding whose weight the last layer shares, and a layer of its own between them."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.body, self.out = nn.Embedding(32, 16), nn.Linear(16, 16), nn.Linear(16, 32, bias=False)
+        self.out.weight = self.embedding.weight
+
+
+def test_a_shared_weight_is_left_out_with_a_warning_and_refused_where_it_is_named():
+    model = Tied()
+    with pytest.warns(pruners.LeftOut, match=r"^out\.weight is left out: it is shared with another layer"):
+        pruners.learn(model, TWO_FOUR)
+    assert list(learning(model)) == ["body.weight"]
+    for names in (["out.weight", "body"], ["out"]):  # by its name, or alone
+        model = Tied()
+        with pytest.raises(BadInput, match=r"^out\.weight is shared with another layer"):
+            pruners.learn(model, TWO_FOUR, select=names)
+        assert not learning(model)
+
+
+def test_a_network_of_which_no_layer_fits_learns_no_mask_and_is_told_so():
+    odd = nn.Sequential(nn.Linear(7, 13), nn.ReLU(), nn.Linear(13, 3))
+    for call in (lambda: pruners.learn(odd, TWO_FOUR), lambda: pruners.two_four(odd)):
+        with pytest.raises(BadInput, match=r"^no layer of Sequential has an inner dimension that fits"):
+            call()
+
+
 def test_what_cannot_learn_its_mask_is_refused_in_a_line():
     model = digits_mlp()
     with pytest.raises(BadInput, match="decay=-1"):

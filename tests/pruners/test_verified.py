@@ -95,3 +95,27 @@ def test_a_stack_is_not_asked_whether_its_patterns_hold_both_ways():
     pruners.attach(stack, {layer.name: torch.stack(masks)})
     row = pruners.verify(stack).iloc[0]
     assert (row.pattern, bool(row.both_ways)) == ("2:4", False)
+
+
+class Own(nn.Module):
+    """A layer that is known, and a matrix of the model's own."""
+
+    def __init__(self):
+        super().__init__()
+        self.own, self.fc = nn.Parameter(torch.ones(64, 64)), nn.Linear(64, 16)
+
+    def forward(self, inputs):
+        return self.fc(inputs @ self.own)
+
+
+@pytest.mark.parametrize("table", [pruners.report, pruners.verify])
+def test_what_cannot_be_pruned_has_a_row_and_is_not_in_the_total(table):
+    model = Own()
+    pruners.attach(model, pruners.two_four(model))
+    found = table(model).set_index("layer")
+    assert found.weights.to_dict() == {"fc.weight": 1024, "not in the total: own": 4096, "total": 1024}
+    assert found.kept.to_list() == [512, 4096, 512]
+    assert list(table(model, "fc").layer) == ["fc.weight", "total"]
+    assert list(pruners.empty_layers(model, 1.0).layer) == ["fc.weight"]
+    lazy = table(nn.Sequential(nn.Linear(4, 4), nn.LazyLinear(2))).set_index("layer")
+    assert lazy.weights.to_dict() == {"0.weight": 16, "not in the total: 1.weight": 0, "total": 16}

@@ -28,8 +28,9 @@ class Claim:
             cuda, is one.
         holds_if: the criterion (`lib.companion.statistics.check_criterion`).
         kind: "relation" (this above that, kept within so much) can be judged on stand-in data, "number" (an absolute
-            value) only on the paper's own; "arithmetic" follows from a definition or from how the code is built,
-            whatever the runs are; "control" is a relation that the paper did not claim and a fair reader would ask for.
+            value) only on the paper's own; "arithmetic" follows from a definition or from how the code is built (its
+            note names the condition, where there is one); "control" is a relation that the paper did not claim and a
+            fair reader would ask for.
         needs: what runs must hold before it can be judged, in a reader's words ("1,000,000 steps of Humanoid"); empty:
             the judge's own words serve.
         note: what a reader of the verdict must know, such as a criterion that was written after a first look.

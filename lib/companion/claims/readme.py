@@ -95,9 +95,9 @@ def totals(claims: pd.DataFrame) -> str:
     numbers = ", ".join(f"{measured[verdict]} *{verdict}*" for verdict in VERDICTS)
     good = claims[(claims.verdict == REPRODUCED) & (claims.kind.map(GROUPS) == "measured")]
     toy = int((good.scale == "quick").sum())
-    first = f"We split what the papers say into {measured.sum()} rows that need runs: {numbers}."
+    first = f"What the papers say, here and there against a fairer rival, makes {measured.sum()} rows that need runs: "
     second = f"Of the reproduced {toy} stand on the quick scale alone."
-    return f"{first} {second} Of {arithmetic.sum()} arithmetic rows {arithmetic[VERDICTS[0]]} hold."
+    return f"{first}{numbers}. {second} Of {arithmetic.sum()} arithmetic rows {arithmetic[VERDICTS[0]]} hold."
 
 
 def page(claims: pd.DataFrame, shown_in: Mapping[str, str] | None = None) -> str:

@@ -126,8 +126,48 @@ def recovery(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None
     """Measure how much higher above the dense agent a run is in the end than after its shift (`gap_after_shift`), in
     percent of the dense return in the end.
     """
-    after, end = gap_after_shift(runs, chosen, steps), lead(runs, chosen, steps=steps)
+    after, end = gap_after_shift(runs, chosen, steps), recovered(runs, chosen, steps)
     return {name: {seed: end[name][seed] - gap for seed, gap in gaps.items()} for name, gaps in after.items()}
+
+
+def recovered(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None = None) -> Values:
+    """Measure `lead` in the end, of the runs and seeds alone of which `gap_after_shift` knows a shift."""
+    after, end = gap_after_shift(runs, chosen, steps), lead(runs, chosen, steps=steps)
+    return {name: {seed: end[name][seed] for seed in gaps} for name, gaps in after.items()}
+
+
+def lead_before_release(runs: pd.DataFrame, chosen: Mapping[str, object]) -> Values:
+    """Measure how much more a run earns than the dense agent at its last evaluation before its shift, in percent of
+    the mean dense return at that step (the mean, because a single dense evaluation is noisy).
+
+    Raises:
+        BadInput: dense agents that earn nothing there.
+    """
+    found = _before_release(runs, chosen)
+    if least := [both.usual.min() for both in found.values() if both.usual.min() <= 0]:
+        raise BadInput(f"dense agents earn {min(least):g} on average, of which there is no percentage")
+    return {name: by_seed(100 * (both.one - both.other) / both.usual) for name, both in found.items()}
+
+
+def dense_before_release(runs: pd.DataFrame, chosen: Mapping[str, object]) -> Values:
+    """Measure what the dense agent earns at the step of `lead_before_release`, in units of the return."""
+    return {name: by_seed(both.other) for name, both in _before_release(runs, chosen).items()}
+
+
+def _before_release(runs: pd.DataFrame, chosen: Mapping[str, object]) -> dict[str, pd.DataFrame]:
+    """Returns at each seed's last row that shows less sparsity than its shift: by seed the columns one (chosen), other
+    (dense) and usual (the mean over dense agents at that step). A seed without a shift or such a row is left out.
+    """
+    found = {}
+    for name, kind in _kinds(runs, chosen):
+        mine = pairs.chosen(runs, kind)
+        shifts = mine[mine.sparsity >= kind["shift"]].groupby("seed").step.min()
+        before = mine[mine.step < mine.seed.map(shifts)].groupby("seed").step.max()
+        both = pairs.paired(runs, ["step", "seed"], kind, kind | DENSE, "return").reset_index()
+        both["usual"] = both.groupby("step").other.transform("mean")
+        both = both[both.step == both.seed.map(before)].set_index("seed")
+        found |= {name: both} if len(both) else {}
+    return found
 
 
 def pruned(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None = None) -> Values:
@@ -159,6 +199,23 @@ def ratio_lead(
     for name, kind in _kinds(end, chosen):
         both = pairs.paired(end, ["seed"], kind, kind | against, "compression_ratio")
         found |= {name: by_seed(100 * (both.one - both.other))} if len(both) else {}
+    return found
+
+
+def ratio_range(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None = None) -> Values:
+    """Measure how far conversions of the block size are apart in that ratio: the highest minus the lowest, in points.
+
+    Args:
+        chosen: "conversion" lists those that are compared; a seed that has not been trained by all is left out.
+    """
+    end, found = ends(runs, steps), {}
+    ways = [key for key in KEYS if key not in ("conversion", "seed")]
+    for kind in pairs.chosen(end, chosen)[ways].drop_duplicates().to_dict("records"):
+        sides = {one: kind | {"conversion": one} for one in chosen["conversion"]}
+        ratios = pairs.side_by_side(end, ["seed"], sides, "compression_ratio")
+        name = f"{kind['env']}, {METHODS[kind['method']]}, B = {kind['block']}, then {kind['block'] // 2}"
+        apart = 100 * (ratios.max(axis=1) - ratios.min(axis=1))
+        found |= {f"{name} (at {kind['shift']:g})": by_seed(apart)} if len(ratios) else {}
     return found
 
 
@@ -212,6 +269,11 @@ def accuracy_lead(runs: pd.DataFrame, chosen: Mapping[str, object], against: Map
     return _beyond(runs, chosen, against, lambda both: both.one - both.other, "accuracy")
 
 
+def accuracy(runs: pd.DataFrame, chosen: Mapping[str, object], epochs: int = 0) -> Values:
+    """Compute the test accuracy in percent that classifiers have after a training of at least so many epochs."""
+    return _beyond(_long(runs, "epoch", epochs), chosen, {}, lambda both: both.one, "accuracy")
+
+
 def score_lead(
     runs: pd.DataFrame, chosen: Mapping[str, object], against: Mapping[str, object] = PLAIN, steps: int = 0
 ) -> Values:
@@ -253,15 +315,27 @@ def saved(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int = 0, epoc
     Args:
         steps, epochs: only runs of at least so many.
     """
-    clock, least = ("step", steps) if "step" in runs else ("epoch", epochs)
-    keys = [name for name in BEYOND_KEYS if name in runs]
-    long = runs[runs.groupby(keys)[clock].transform("max") >= least]
+    long = _long(runs, "step", steps) if "step" in runs else _long(runs, "epoch", epochs)
     return _beyond(long, chosen, {}, lambda both: 100 * both.one, "compression_ratio")
+
+
+def saved_by_pruning(runs: pd.DataFrame, chosen: Mapping[str, object]) -> Values:
+    """Compute how many points that ratio is above what untouched blocks save by equation 3 in the same network, by the
+    share of its weights that is compressed; of runs whose blocks stay to the end.
+    """
+    beyond = runs.compression_ratio - ratio(0.0, runs.block, runs.share)
+    return _beyond(runs.assign(beyond=100 * beyond), chosen, {}, lambda both: both.one, "beyond")
 
 
 def saved_lead(runs: pd.DataFrame, chosen: Mapping[str, object], against: Mapping[str, object]) -> Values:
     """Compute how many points higher that ratio is than that of others of the same seed."""
     return _beyond(runs, chosen, against, lambda both: 100 * (both.one - both.other), "compression_ratio")
+
+
+def _long(runs: pd.DataFrame, clock: str, least: int) -> pd.DataFrame:
+    """The rows of trainings that last at least so many of the clock's steps or epochs."""
+    keys = [name for name in BEYOND_KEYS if name in runs]
+    return runs[runs.groupby(keys)[clock].transform("max") >= least]
 
 
 def _beyond(

@@ -247,7 +247,8 @@ def estimate_over_gradient(kind: str, k: float, phi: float, factor: bool) -> flo
 def variance_against_ar(kind: str, k: float, phi: float) -> float:
     """Compute the variance of the ARM estimate of one gate in percent of that of the AR estimate, of f(z) = z.
 
-    Both are multiplied by the same d logit(g) / d phi, which drops out. AR's is f(1[u < g]) (1 - 2 u) (section 2).
+    Both are multiplied by the same d logit(g) / d phi, which drops out. AR's is f(1[u < g]) (1 - 2 u), which the
+    paper does not print: it is in Yin and Zhou (2019), the paper's reference 17.
     """
     gate, uniform = _gate(kind, k, phi), _uniforms()
     drawn = gate.draw(uniform)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -14,7 +13,7 @@ from scipy import stats
 from lib.base import BadInput
 from lib.companion.cells import Values, by_cell
 from lib.companion.pairs import Kind, chosen, last, paired
-from lib.companion.statistics import Interval
+from lib.companion.statistics import Interval, ratio_of_means
 from lib.papers.offline_rl.file_sizes import bcq_networks, megabytes
 
 INDEX = ["data", "env", "seed"]  # what a pruned agent shares with its rivals
@@ -60,8 +59,11 @@ def kept_return(
     scaled: bool | None = None,
     learned: float | None = None,
     variant: str = "normalised",
-) -> Values:
-    """Divide a pruned agent's last return by that of the dense one of the same seed: {"data/env": {seed: ratio}}.
+) -> dict[str, Interval]:
+    """Divide the mean of pruned agents' last returns by that of the dense ones of the same seeds: {"data/env": ratio}.
+
+    The paper plots means over seeds (section 4), so these are compared; a mean of each seed's own ratio would follow
+    the one seed whose dense agent fell. The interval is that of `ratio_of_means`.
 
     Args:
         runs: one row an evaluation, columns KEYS, step, return, normalised_return.
@@ -72,18 +74,11 @@ def kept_return(
         variant: which reading of the paper the runs follow; "normalised" is the authors', see `BCSettings.normalise`.
 
     Raises:
-        BadInput: a dense agent that earns nothing, of whose return no share can be kept.
+        BadInput: dense agents that earn nothing on average, of whose return no share can be kept.
     """
     runs = _of(runs, envs, quality, scaled=scaled, variant=variant)
-    pruned, dense = _kind(algorithm, pruner, sparsity), _kind(algorithm)
-    both = paired(runs, INDEX, pruned, dense, "return")
-    if learned is not None:
-        points = paired(runs, INDEX, dense, dense, "normalised_return").one
-        both = both[points.groupby(level=["data", "env"]).transform("mean").reindex(both.index) >= learned]
-    if (both.other <= 0).any():
-        where = "/".join(map(str, both.index[both.other <= 0][0]))
-        raise BadInput(f"the dense {algorithm} earns {both.other.min():g} on {where}; compare points with `difference`")
-    return by_cell(both.one / both.other)
+    pairs = _with_dense(runs, algorithm, pruner, sparsity, learned)
+    return {where: ratio_of_means(both.one, both.other) for where, both in pairs.items()}
 
 
 def difference(
@@ -147,9 +142,11 @@ def gain_by_scaling(runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: f
     return _gain(_of(runs), _kind(algorithm, pruner, sparsity), "scaled", True, False)
 
 
-def late_gain(runs: pd.DataFrame, algorithm: str, share: float = 0.2, variant: str = "normalised") -> Values:
-    """Measure by how many percent the dense agent's return rises in the last share of its steps: {"data/env": {seed:
-    percent}}.
+def late_gain(
+    runs: pd.DataFrame, algorithm: str, share: float = 0.2, variant: str = "normalised"
+) -> dict[str, Interval]:
+    """Measure by how many percent the dense agents' mean return rises in the last share of their steps: {"data/env":
+    percent}, with the interval of `ratio_of_means`.
 
     An agent that still rises shows how fast it learns, not what it has learned. Agents count that were evaluated where
     the last share begins, and earned something there.
@@ -157,8 +154,13 @@ def late_gain(runs: pd.DataFrame, algorithm: str, share: float = 0.2, variant: s
     dense = chosen(_of(runs, variant=variant), _kind(algorithm))
     steps = dense.groupby(INDEX).step.transform("max")
     begin = dense[(dense.step - (1 - share) * steps).abs() < 0.5].set_index(INDEX)["return"]
-    end = dense[dense.step == steps].set_index(INDEX)["return"]
-    return by_cell((100 * (end / begin[begin > 0] - 1)).dropna())
+    both = pd.concat({"begin": begin[begin > 0], "end": dense[dense.step == steps].set_index(INDEX)["return"]}, axis=1)
+    rises = {
+        "/".join(where): ratio_of_means(one.end, one.begin)
+        for where, one in both.dropna().groupby(level=["data", "env"])
+    }
+    percent = {where: [100 * (one - 1) for one in (r.value, r.low, r.high)] for where, r in rises.items()}
+    return {where: Interval(*percent[where], seeds=rise.seeds) for where, rise in rises.items()}
 
 
 def share_kept(
@@ -171,27 +173,28 @@ def share_kept(
 ) -> dict[str, Interval]:
     """Compute the share of all experiments in which pruned agents keep so much of their return on average.
 
-    An experiment is an algorithm with a pruner on an environment; what its seeds keep (`kept_return`, which says what
-    `learned` is) is averaged. The
-    95 % interval draws each experiment's mean from Student's t of its own seeds, whose spread so few tell badly; one of
-    a single seed, which says nothing of its spread, may turn out either way.
+    An experiment is an algorithm with a pruner on an environment; it keeps its return where the mean of its pruned
+    agents is at least so much of that of the dense ones (`kept_return`, which says what `learned` is). The 95 %
+    interval draws for each experiment, from Student's t of its own seeds, whose spread so few tell badly, how far the
+    first mean may lie above that share of the second; one of a single seed, which says nothing of its spread, may turn
+    out either way.
 
     Returns:
         {"data/n experiments": share}.
     """
-    kept = partial(kept_return, runs, sparsity=sparsity, learned=learned)
-    kinds = [kept(algorithm, pruner) for algorithm in algorithms for pruner in pruners]
+    runs = _of(runs, variant="normalised")
+    kinds = [_with_dense(runs, algorithm, pruner, sparsity, learned) for algorithm in algorithms for pruner in pruners]
     by_data: dict[str, list[np.ndarray]] = {}
-    for where, ratios in [pair for found in kinds for pair in found.items()]:
-        by_data.setdefault(where.split("/")[0], []).append(np.array(list(ratios.values())))
+    for where, both in [pair for found in kinds for pair in found.items()]:
+        by_data.setdefault(where.split("/")[0], []).append((both.one - at_least * both.other).to_numpy())
     draw, shares = np.random.default_rng(0), {}
     for data, experiments in by_data.items():
-        keeps = np.array([_means(ratios, draw) >= at_least for ratios in experiments])
-        single = np.array([len(ratios) == 1 for ratios in experiments])[:, None]
+        keeps = np.array([_means(above, draw) >= 0 for above in experiments])
+        single = np.array([len(above) == 1 for above in experiments])[:, None]
         low = np.percentile(np.mean(keeps & ~single, axis=0), 2.5)
         high = np.percentile(np.mean(keeps | single, axis=0), 97.5)
-        value = np.mean([ratios.mean() >= at_least for ratios in experiments])
-        seeds = min(len(ratios) for ratios in experiments)
+        value = np.mean([above.mean() >= 0 for above in experiments])
+        seeds = min(len(above) for above in experiments)
         shares[f"{data}/{len(experiments)} experiments"] = Interval(float(value), float(low), float(high), seeds)
     return shares
 
@@ -306,6 +309,24 @@ def of_agents(agents: pd.DataFrame, task: str, sparsity: float, device: str) -> 
     kind = (agents.implementation == "sparse") & (agents.task == task) & (agents.sparsity == sparsity)
     found = agents[kind & (on_cpu if device == "cpu" else ~on_cpu)]
     return {f"{row.device}/{row.network}, {row.examples} at once": row.speedup for row in found.itertuples()}
+
+
+def _with_dense(
+    runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float, learned: float | None
+) -> dict[str, pd.DataFrame]:
+    """Pair the last returns of pruned agents (one) and of dense ones (other), for each "data/env" whose dense agents
+    earn something, and at least so many normalised points as `learned` says.
+    """
+    pruned, dense = _kind(algorithm, pruner, sparsity), _kind(algorithm)
+    both = paired(runs, INDEX, pruned, dense, "return")
+    if learned is not None:
+        points = paired(runs, INDEX, dense, dense, "normalised_return").one
+        both = both[points.groupby(level=["data", "env"]).transform("mean").reindex(both.index) >= learned]
+    found = {"/".join(where): pairs for where, pairs in both.groupby(level=["data", "env"])}
+    for where, pairs in found.items():
+        if (mean := pairs.other.mean()) <= 0:
+            raise BadInput(f"the dense {algorithm} earns {mean:g} on {where}; compare points with `difference`")
+    return found
 
 
 def _gain(

@@ -19,6 +19,7 @@ from lib.companion.statistics import Interval
 from lib.data.speech.filterbank import BANDS
 from lib.models.bifpn import SelfTeacher
 from lib.models.speaker_resnet import EMBEDDING, NETWORKS, SpeakerResNet
+from lib.papers.skdfe.experiments.distillation import Classifier, DistillationWeights, SelfDistilled
 from lib.pruners import sizes
 from lib.pruners.layers import prunable
 
@@ -44,13 +45,16 @@ def improvement(
     over: Sequence[str],
     column: str = "eer",
     trials: str | None = None,
+    without: Sequence[str] = (),
 ) -> dict[str, Interval]:
     """Measure how much smaller one system's error is than another's, in percent of the other's; below 0 it is larger.
 
     Of several systems a side the geometric mean counts. Lists of trials that lack one of them are left out.
 
-    Args: as `error`.
+    Args: as `error`, and
+        without: lists of trials that do not count.
     """
+    runs = runs[~runs.trials.isin(without)]
     contrast = {name: 1 / len(systems) for name in systems} | {name: -1 / len(over) for name in over}
     return {cell: _through(_fewer, one) for cell, one in _contrasts(runs, contrast, column, trials).items()}
 
@@ -289,6 +293,23 @@ def parameters(network: str) -> float:
 def fewer_parameters(network: str, than: str) -> float:
     """Count the parameters that one network has less than another, in percent of the other's."""
     return 100 * (1 - parameters(network) / parameters(than))
+
+
+def fewer_when_distilled(network: str, teacher_width: int = 256) -> float:
+    """Count the parameters that a network has less for having learned from its self-teacher, in percent.
+
+    Of the student and the self-teacher that are trained together (section 3.2) the student's network alone is used
+    afterwards, without either classifier; it is held against the plain network.
+
+    Raises:
+        BadInput: a network that is not one of the paper's.
+    """
+    plain = _network(network)
+    student = _network(network)
+    with torch.device("meta"):
+        teacher = SelfTeacher(student.channels, teacher_width)
+        trained = SelfDistilled(Classifier(student, 1), teacher, DistillationWeights())  # the count leaves heads out
+    return 100 * (1 - sizes.parameters(trained.student.network) / sizes.parameters(plain))
 
 
 def share_of_cost(network: str, teacher: str, width: int = 32, teacher_width: int = 256) -> float:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from lib.base import BadInput
 from lib.pruners.gates.gate import KINDS, Gates, gates_of, holding
+from lib.pruners.scores import scalar
 
 Loss = Callable[[nn.Module], Tensor]
 
@@ -30,6 +31,9 @@ def arm(model: nn.Module, loss: Loss, draw: torch.Generator) -> Tensor:
     Args:
         loss: called with the model, returns the minibatch's mean loss.
         draw: a CPU generator for u. Dropout draws from torch's global one.
+
+    Raises:
+        BadInput: a model without gates, gates of another kind, or a loss that is no real scalar.
     """
     gates, uniforms = _uniforms(model, draw)
     dropout = [(generator, generator.get_state()) for generator in generators(gates[0].phi.device)]
@@ -104,7 +108,7 @@ def _uniforms(model: nn.Module, draw: torch.Generator, binary: bool = True) -> t
 
 def _pass(model: nn.Module, loss: Loss, gates: list[Gates], draws: list[Tensor]) -> Tensor:
     with holding(gates, draws):
-        return loss(model)
+        return scalar(loss(model))
 
 
 def generators(device: torch.device) -> list[torch.Generator]:

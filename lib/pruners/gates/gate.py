@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from torch import Tensor, nn
@@ -215,10 +216,10 @@ def check_k(k: float) -> None:
     """Refuse a slope k that is none.
 
     Raises:
-        BadInput: it is below 0 or not finite.
+        BadInput: it is no number, below 0 or not finite.
     """
-    if not 0 <= k < math.inf:
-        raise BadInput(f"gates: k={k}: the slope is at least 0 (0 is dropout, {INFINITE:g} stands for infinity)")
+    if not isinstance(k, Real) or not 0 <= k < math.inf:
+        raise BadInput(f"gates: k={k!r:.40}: the slope is at least 0 (0 is dropout, {INFINITE:g} stands for infinity)")
 
 
 @contextmanager

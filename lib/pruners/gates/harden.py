@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
@@ -11,6 +9,8 @@ from torch.nn.utils import skip_init
 from lib.base import BadInput
 from lib.pruners.gates.gate import Gated, gates_of
 from lib.pruners.gates.structure import Layer, live, spread, trace
+from lib.pruners.inputs import duplicate
+from lib.pruners.layers import uncompiled
 
 
 class Select(nn.Module):
@@ -38,7 +38,7 @@ def harden(model: nn.Module) -> nn.Module:
         BadInput: a model without gates, a layer whose gates are all closed, or a batch norm without running statistics.
     """
     gates_of(model)
-    model = copy.deepcopy(model).eval()
+    model = duplicate(uncompiled(model)).eval()
     layers = trace(model)
     ends = live(layers)
     for name, layer in layers.items():

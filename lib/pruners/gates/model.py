@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Sequence
-from numbers import Integral
+import math
+from collections.abc import Iterable, Sequence
+from numbers import Integral, Real
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,10 @@ from torch import Tensor, nn
 from lib.base import BadInput
 from lib.pruners.gates.gate import KINDS, Gated, Gates, check_k, gates_of
 from lib.pruners.gates.structure import Layer, gateable, live, spread, trace
+from lib.pruners.inputs import duplicate
+from lib.pruners.layers import uncompiled
 from lib.pruners.masks import attached
+from lib.pruners.scores import seeded
 
 OPEN = 3.0  # k phi of a gate that starts open: sigmoid(3) = 0.95 (section 6)
 SPREAD = 0.01  # standard deviation of phi at the start; figure 2 prints N(0.5, 0.01)
@@ -24,7 +27,7 @@ def gated(
     k: float = 7.0,
     kind: str = "sigmoid",
     tau: float = 0.5,
-    start: Sequence[int | Tensor] | None = None,
+    start: Sequence[int | Tensor] | int | Tensor | None = None,
     dormant: float = 3.0,
     seed: int = 0,
 ) -> nn.Module:
@@ -43,37 +46,41 @@ def gated(
         layers: paths of Linear and Conv2d layers, or a single one; None: those of `gateable`.
         k: the slope for which phi is initialised, 7 to sparsify and 0.5 to expand in the paper; `set_k` changes it.
         kind: g, a key of KINDS: "sigmoid" (equation 10), "hard_sigmoid" (equation 11), "hard_concrete".
-        start: how many units of each layer start open, chosen at random, or which ones (bool tensors); the others are
-            dormant. None: all. Flattened positions are chosen among those of open channels while there are any.
+        start: how many units of each layer start open, chosen at random, or which ones (bool tensors), of a single
+            layer without a list too; the others are dormant. None: all. Flattened positions are chosen among those of
+            open channels while there are any.
         dormant: -k phi of a dormant gate. 3, the paper's, leaves it open in 5 % of all draws; 40 (the authors' code)
             practically never.
 
     Raises:
-        BadInput: a layer that does not exist or is of another kind, a convolution whose channels meet others (a
-            residual sum), k < 0, a tau outside [0, 1), more units to start with than there are, a layer with a mask.
+        BadInput: a layer that does not exist or is of another kind, none that has units to gate, a convolution whose
+            channels meet others (a residual sum), k < 0, a tau outside [0, 1), more units to start with than there
+            are, a dormant or a seed that is no number, a layer with a mask or one whose weight a hook computes.
     """
     check_k(k)
     if kind not in KINDS:
         raise BadInput(f"kind={kind!r}: known are {', '.join(KINDS)}")
-    if not 0 <= tau < 1:
-        raise BadInput(f"tau={tau} is not in [0, 1)")
+    if not isinstance(tau, Real) or not 0 <= tau < 1:
+        raise BadInput(f"tau={tau!r:.40} is not in [0, 1)")
+    if not isinstance(dormant, Real) or not math.isfinite(dormant):
+        raise BadInput(f"dormant={dormant!r:.40}: expected a finite number, -k phi of a gate that starts closed")
+    (draw,) = seeded(seed)
     if masked := attached(model):
         raise BadInput(f"{min(masked)} has a mask, which cutting units would lose: bake it in, pruners.detach(model)")
-    model = copy.deepcopy(model)
+    model = duplicate(uncompiled(model))
     found = trace(model)
-    layers = gateable(found) if layers is None else [layers] if isinstance(layers, str) else list(layers)
+    layers = _asked(layers, found, type(model).__name__)
     chosen = [_named(name, found) for name in layers]
     if not chosen or layers != [name for name in found if name in layers]:
         raise BadInput(f"gates on {layers}: name some of {', '.join(found)}, each once and in this order")
     widths = [layer.module.weight.shape[isinstance(layer.module, nn.Linear)] for layer in chosen]
-    start = widths if start is None else list(start)
+    start = widths if start is None else _each(start)
     if len(start) != len(chosen) or not all(_opens(one, width) for one, width in zip(start, widths, strict=True)):
         given = [f"{one.dtype} {list(one.shape)}" if isinstance(one, Tensor) else one for one in start]
         raise BadInput(
             f"start={given}: expected one number a layer, from 1 to the layer's units {widths}, or bool tensors"
         )
 
-    draw = torch.Generator().manual_seed(seed)
     scale = 1 / k if k else 1.0
     emitted: dict[str, Tensor] = {}  # channels that start open
     for layer, first, width in zip(chosen, start, widths, strict=True):
@@ -89,6 +96,23 @@ def gated(
         path = layer.norm or layer.name
         model.set_submodule(path, Gated(model.get_submodule(path), gates))
     return model
+
+
+def _each(value: object) -> list:
+    """The values that are given, or the one that is; a word and a tensor are one."""
+    return list(value) if isinstance(value, Iterable) and not isinstance(value, (str, Tensor)) else [value]
+
+
+def _asked(layers: Sequence[str] | str | None, found: dict[str, Layer], network: str) -> list[str]:
+    """The paths of the layers to gate among those found in a network."""
+    if not found:
+        raise BadInput(f"{network} calls no Linear and no Conv2d, and gates stand on these alone")
+    if layers is not None:
+        return _each(layers)
+    if not (names := gateable(found)):
+        why = "no Linear reads another layer's, and no Conv2d is read by layers alone"
+        raise BadInput(f"{network} has no units to gate: {why}; name a Linear to gate its inputs")
+    return names
 
 
 def _opens(start: int | Tensor, width: int) -> bool:

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
+from torch.nn.utils import parametrize
 
 from lib.base import BadInput
 from lib.pruners.gates.gate import Gated, Gates
+from lib.pruners.layers import uncompiled
 from lib.pruners.uses import positions
 
 # What keeps a silent channel silent: 0 stays 0, and channels do not mix.
@@ -79,8 +81,10 @@ def trace(model: nn.Module, shape: Sequence[int] | None = None) -> dict[str, Lay
         shape: of one example, without the batch axis, to fill in `positions`.
 
     Raises:
-        BadInput: a forward pass that torch.fx cannot follow, a layer used twice, a convolution in groups.
+        BadInput: a forward pass that torch.fx cannot follow, a layer used twice or with a weight that a hook computes,
+            a convolution in groups.
     """
+    model = uncompiled(model)
     try:
         graph = _Tracer().trace(model)
     except Exception as error:
@@ -189,6 +193,9 @@ def _layer(name: str, module: nn.Module, gates: Gates | None, source: str | None
         raise BadInput(f"{name} is used twice in one forward pass: its units cannot be cut")
     if getattr(module, "groups", 1) != 1:
         raise BadInput(f"{name} is a convolution in {module.groups} groups: its channels cannot be cut")
+    if "weight" not in module._parameters and not parametrize.is_parametrized(module, "weight"):
+        why = "remove the hook first, as torch.nn.utils.remove_weight_norm does"
+        raise BadInput(f"{name}.weight is computed by a hook, so that its units cannot be cut: {why}")
     if source is not None:
         layers[source].readers.append(name)
     end = {} if gates is None else {"inputs" if isinstance(module, nn.Linear) else "outputs": gates}

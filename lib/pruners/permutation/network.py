@@ -19,7 +19,7 @@ from lib.base import BadInput
 from lib.pruners.behind import behind
 from lib.pruners.inputs import Inputs, duplicate
 from lib.pruners.kinds import Layout
-from lib.pruners.layers import Prunable, Select, eligible, prunable
+from lib.pruners.layers import Prunable, Select, eligible, prunable, uncompiled
 from lib.pruners.masks import attached, numbers
 from lib.pruners.permutation.channels import Axis, Ties, read
 from lib.pruners.permutation.same import compare, difference, outputs
@@ -62,6 +62,7 @@ def permute(
         BadInput: a masked model, an unknown name, a model that `torch.fx` cannot trace, inputs that it cannot take, or
             outputs by which no result could be checked: none, not finite, or others a second time.
     """
+    model = uncompiled(model)
     masked = attached(model)
     if masked:
         raise BadInput(f"{next(iter(masked))} has a mask: permute before pruning")

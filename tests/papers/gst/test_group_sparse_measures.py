@@ -122,8 +122,45 @@ def test_recovery_is_from_what_follows_the_shift_to_the_end(table):
     assert gap == {"a, GST, B = 4 (released at 0.5)": {0: -100 * 300 / 200, 1: -100 * 300 / 100}}
     assert measures.recovery(table.assign(sparsity=0.4), {"method": "gst"}) == {}  # never released
     assert measures.pruned(table, {"method": "rwp"}) == {"a, reward-aware pruning": {0: 100.0, 1: 100.0}}
+    ended = measures.recovered(table, {"method": "gst", "conversion": "none"})
+    assert ended == {"a, GST, B = 4 (released at 0.5)": {0: -50.0, 1: -10.0}}
+    assert measures.recovered(table.assign(sparsity=0.4), {"method": "gst"}) == {}  # never released
     never = measures.past_shift(table.assign(sparsity=0.4), {"method": "gst", "conversion": "none"})
     assert never == {"a, GST, B = 4 (released at 0.5)": {0: -10.0, 1: -10.0}}
+
+
+def test_before_the_release_each_seed_counts_at_its_own_last_evaluation_against_its_own_dense_partner(table):
+    # seed 0 shifts at step 50, so it counts at 40; seed 1 shifts at 70, so it counts at 60
+    table, gst = table.assign(sparsity=(table.step - 20 * table.seed) / 100), table.method == "gst"
+    table.loc[gst & (table.seed == 0) & (table.step == 40), "return"] = 900.0
+    table.loc[gst & (table.seed == 1) & (table.step == 60), "return"] = 1200.0
+    table.loc[(table.method == "dense") & (table.seed == 1) & (table.step == 60), "return"] = 800.0
+    of_four = {"method": "gst", "conversion": "none"}
+    name = "a, GST, B = 4 (released at 0.5)"
+    found = measures.lead_before_release(table, of_four)
+    assert found == {name: pytest.approx({0: -10.0, 1: 100 * 400 / 900})}  # of the mean of 1000 and 800
+    assert measures.dense_before_release(table, of_four) == {name: {0: 1000.0, 1: 800.0}}
+
+
+def test_before_a_release_that_never_comes_or_comes_at_once_there_is_nothing_to_measure(table):
+    for sparsity in (0.4, 0.6):
+        assert measures.lead_before_release(table.assign(sparsity=sparsity), {"method": "gst"}) == {}
+    one = table.assign(sparsity=0.4)
+    one.loc[(one.seed == 0) & (one.step >= 50), "sparsity"] = 0.6
+    found = measures.dense_before_release(one, {"method": "gst", "conversion": "none"})
+    assert found == {"a, GST, B = 4 (released at 0.5)": {0: 1000.0}}
+    with pytest.raises(BadInput, match="dense agents earn -5 on average, of which there is no percentage"):
+        measures.lead_before_release(one.assign(**{"return": -5.0}), {"method": "gst", "conversion": "none"})
+
+
+def test_conversions_are_as_far_apart_as_the_highest_and_the_lowest_ratio_of_the_same_seed():
+    ends = {"projection": (0.7, 0.6), "block4_friendly_block2": (0.65, 0.61), "block2_friendly_block4": (0.72,)}
+    ways = {(*FRIENDLY[:3], name, *FRIENDLY[4:]): [(100.0, end) for end in found] for name, found in ends.items()}
+    found = measures.ratio_range(runs(ways), {"method": "gst", "conversion": list(ends)})
+    assert found == {"a, GST, B = 4, then 2 (at 0.5)": pytest.approx({0: 7.0})}  # one of three has no seed 1
+    found = measures.ratio_range(runs(ways), {"method": "gst", "conversion": list(ends)[:2]})
+    assert found == {"a, GST, B = 4, then 2 (at 0.5)": pytest.approx({0: 5.0, 1: 1.0})}
+    assert measures.ratio_range(runs({FRIENDLY: [(100.0, 0.7)]}), {"method": "gst", "conversion": list(ends)}) == {}
 
 
 # Classifiers and players
@@ -158,6 +195,9 @@ def test_classifiers_are_compared_at_their_last_epoch_with_the_dense_one_of_the_
         {0: 20.0, 1: 20.0}
     )
     assert measures.saved(runs, {"method": "rwp"}, epochs=3) == {}
+    name = "digits small, dense"
+    assert measures.accuracy(runs, {"method": "dense"}, epochs=2) == {name: {0: 90.0, 1: 80.0}}
+    assert measures.accuracy(runs, {"method": "dense"}, epochs=3) == {}
 
 
 def players(dense=(10.0, 20.0)) -> pd.DataFrame:
@@ -183,3 +223,12 @@ def test_players_are_compared_over_the_last_fifth_in_percent_of_their_rival():
     }
     with pytest.raises(BadInput, match="a rival earns -3, of which there is no percentage"):
         measures.score_lead(players((-3.0, 5.0)), {"method": "gst"})
+
+
+def test_what_pruning_saves_is_what_blocks_alone_do_not_by_the_share_of_each_network():
+    runs = players().assign(share=0.8)  # untouched blocks of 2 save 43.75 % of 80 %, which is 35 %
+    found = measures.saved_by_pruning(runs, {"method": "gst"})
+    assert found == {"bricks a2c, GST, B = 2 to the end": pytest.approx({0: 15.0, 1: 15.0})}
+    alone = runs.assign(compression_ratio=0.35)
+    found = measures.saved_by_pruning(alone, {"method": "gst"})
+    assert found == {"bricks a2c, GST, B = 2 to the end": pytest.approx({0: 0.0, 1: 0.0})}

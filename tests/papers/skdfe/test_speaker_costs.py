@@ -6,6 +6,7 @@ import torch
 from lib.base import BadInput
 from lib.models.bifpn import SelfTeacher
 from lib.models.speaker_resnet import NETWORKS
+from lib.papers.skdfe import measures
 from lib.papers.skdfe.measures import fewer_parameters, parameters, share_of_cost, training_cost
 
 SMALL = {"width": 4, "teacher_width": 6, "frames": 20, "speakers": 10}
@@ -23,6 +24,24 @@ def test_networks_are_as_large_as_printed(network: str, millions: float):
 
 def test_a_share_is_of_the_larger_network():
     assert fewer_parameters("resnet18", "resnet34") == pytest.approx(100 * (1 - 3.45008 / 5.978976), abs=1e-4)
+
+
+@pytest.mark.parametrize("network", ["resnet18", "resnet34"])
+def test_a_distilled_network_is_as_large_as_the_plain_one(network: str):
+    assert measures.fewer_when_distilled(network) == 0
+
+
+def test_whatever_a_distilled_network_keeps_is_counted(monkeypatch: pytest.MonkeyPatch):
+    class Grown(measures.SelfDistilled):
+        """A student that keeps a layer of its self-teacher for good."""
+
+        def __init__(self, student, teacher, weights):
+            super().__init__(student, teacher, weights)
+            self.student.network.kept = self.teacher.bifpn.lateral[0]
+
+    monkeypatch.setattr(measures, "SelfDistilled", Grown)
+    kept = 9 * 32 + 32 * 256 + 2 * 256  # depth-wise, point-wise, batch norm
+    assert measures.fewer_when_distilled("resnet18") == pytest.approx(-100 * kept / size(NETWORKS["resnet18"]()))
 
 
 def test_whatever_teaches_the_student_alone_costs_the_same():
@@ -68,5 +87,7 @@ def test_the_share_is_of_all_training():
 def test_an_unknown_network_is_refused():
     with pytest.raises(BadInput, match="network 'resnet99': known are resnet18"):
         parameters("resnet99")
+    with pytest.raises(BadInput, match="network 'resnet99'"):
+        measures.fewer_when_distilled("resnet99")
     with pytest.raises(BadInput, match="network 'resnet99'"):
         training_cost("resnet18", "resnet99", **SMALL)

@@ -9,7 +9,7 @@ from scipy import stats
 
 from lib.base import BadInput, build
 from lib.companion.claims import papers
-from lib.companion.statistics import Interval
+from lib.companion.statistics import REPRODUCED, Interval, verdict
 from lib.companion.sweep import settings
 from lib.papers.skdfe import figures, measures
 from lib.papers.skdfe.experiments import skdfe
@@ -113,6 +113,14 @@ def test_every_list_of_trials_and_width_is_a_cell_of_its_own():
     assert list(measures.error(table, PLAIN, trials="hard")) == ["synthetic/hard, width 4"]
 
 
+def test_a_list_of_trials_that_does_not_count_is_no_cell():
+    one = runs({PLAIN: [[20, 21, 19]] * 2, BOTH: [[10, 10, 11]] * 2})
+    table = pd.concat([one, one.assign(trials="hard")])
+    found = measures.improvement(table, [BOTH], [PLAIN], "min_dcf", without=["hard"])
+    assert found == {CELL: measures.improvement(table, [BOTH], [PLAIN], "min_dcf")[CELL]}
+    assert measures.improvement(table, [BOTH], [PLAIN], "min_dcf", without=["hard", "sessions"]) == {}
+
+
 def test_the_gap_is_the_error_as_a_multiple_of_the_teachers():
     by_large = "resnet18/resnet34/label"
     table = runs({PLAIN: [[20, 40, 10]] * 2, BOTH: [[10, 20, 5]] * 2, by_large: [[20, 40, 10]] * 2})
@@ -182,6 +190,36 @@ def test_errors_that_cannot_be_compared_are_refused(change: dict, line: str):
 def test_a_system_is_a_network_a_teacher_and_a_distillation():
     with pytest.raises(BadInput, match="system 'resnet18': expected network/teacher/distillation"):
         measures.error(runs({PLAIN: [[20, 21, 19]] * 2}), "resnet18")
+
+
+def test_what_table_3_has_the_other_way_round_is_not_judged():
+    """ResNet34's MinDCF is above ResNet18's on Vox1-O: table 3's own numbers reproduce the row that says "better"."""
+    (paper,) = [paper for paper in papers.read() if paper.paper == 3]
+    claim = next(claim for claim in paper.claims if claim.id == "skdfe-deeper-34-min-dcf")
+    printed = next(table for table in paper.tables if table.id == "table 3")
+    plain = {row[0]: dict(zip(printed.columns, row, strict=True)) for row in printed.rows if row[1] is None}
+    assert plain["ResNet34"]["O MinDCF"] > plain["ResNet18"]["O MinDCF"]
+    lists = []
+    for letter in "OEH":
+        small, large = (100 * plain[name][f"{letter} MinDCF"] for name in ("ResNet18", "ResNet34"))  # `runs` divides
+        rows = runs({PLAIN: [[small] * 3] * 2, LARGE: [[large] * 3] * 2})
+        lists.append(rows.assign(trials=f"vox1_{letter.lower()}"))
+    arguments = {name: value for name, value in claim.measure.items() if name not in ("function", "run")}
+    found = measures.improvement(pd.concat(lists), **arguments)
+    assert set(found) == {"synthetic/vox1_e, width 4", "synthetic/vox1_h, width 4"}
+    assert all(verdict(one, claim.holds_if) == REPRODUCED for one in found.values())
+
+
+def test_a_gap_is_judged_only_where_teachers_are_ahead_of_their_students():
+    """Below 1 a smaller multiple of the teacher's errors is a wider gap, on either side of the comparison."""
+    (paper,) = [paper for paper in papers.read() if paper.paper == 3]
+    claims = {claim.id: claim for claim in paper.claims}
+    for name, large in {"skdfe-narrower-gap": 34, "skdfe-narrower-gap-50": 50}.items():
+        ahead = claims[f"skdfe-teacher-{large}-stays-ahead"]
+        assert {"skdfe-self-teacher-better", ahead.id} <= set(claims[name].presupposes)
+        assert ahead.measure["systems"] == [f"resnet{large}/self/none"]
+        assert ahead.measure["over"] == claims[name].measure["over"]
+        assert ahead.holds_if == {"above": 0}
 
 
 def test_every_system_that_a_claim_names_is_trained_at_the_papers_scale():

@@ -11,6 +11,7 @@ from lib.companion.sweep.context import Context
 from lib.data import vision
 from lib.papers.two_four.experiments import two_four_sessions as experiment
 from lib.papers.two_four.experiments.two_four_sessions import Sessions, Task
+from lib.pruners.straight_through import StraightThrough
 from lib.training.supervised import Training, accuracy
 
 EPOCHS = 4
@@ -42,10 +43,12 @@ def watched() -> tuple[list[dict], list[dict], int]:
 
     def watch(self, variant, model, epochs, number=0, before=0):
         weights = {layer.name: layer.weight.detach().clone() for layer in pruners.prunable(model)}
+        decays = {module.decay for module in model.modules() if isinstance(module, StraightThrough)}
         found = session(self, variant, model, epochs, number, before)
         end = {layer.name: layer.weight.detach() != 0 for layer in pruners.prunable(found)}
         masks = pruners.attached(model)
-        seen.append({"variant": variant, "number": number, "begin": weights, "end": end, "masks": masks})
+        about = {"variant": variant, "number": number, "decays": decays}
+        seen.append(about | {"begin": weights, "end": end, "masks": masks})
         return found
 
     def watch_record(self, variant, model, epochs):
@@ -121,6 +124,14 @@ def test_what_is_pruned_and_not_trained_again_is_what_the_second_sessions_begin_
 def test_flips_are_those_of_masks_that_are_learned(watched):
     for row in watched[0]:
         assert (row["flips"] == row["flips"]) == ("ste" in row["variant"].split("_")), row
+
+
+def test_steps_times_decay_are_the_same_in_a_session_of_double_length(watched):
+    decays = {variant: session(watched, variant, 0)["decays"] for variant in ENDS if "ste" in variant.split("_")}
+    assert decays.pop("ste") == {0.0}
+    assert len(decays) == 4
+    for variant, found in decays.items():
+        assert found == {TASK.decay * EPOCHS / ENDS[variant]}, variant
 
 
 def test_a_task_that_cannot_be_laid_out_is_refused():

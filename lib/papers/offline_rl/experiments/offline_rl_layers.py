@@ -18,7 +18,7 @@ from lib.training import offline
 from lib.training.agents import Transitions, normalised
 from lib.training.bcq import BCQ, BCQSettings
 
-VARIANTS = ("normalised", "raw")  # observations scaled, as in the authors' code, and as they are
+VARIANTS = ("normalised", "raw")  # observations scaled, as in the first author's code, and as they are
 KEYS = ("data", "env", "variant", "seed")
 INDEX = ("data", "env", "variant", "pruner", "sparsity", "seed", "network", "layer")
 COLUMNS = (*INDEX, "weights", "kept")

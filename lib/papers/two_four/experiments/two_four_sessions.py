@@ -64,7 +64,8 @@ class Task:
     Attributes:
         seeds: how many, from 0.
         shares: of the session, for shorter second ones; each a whole number of epochs.
-        decay: of masked weights in SR-STE, the paper's lambda_W.
+        decay: of masked weights in SR-STE, its paper's lambda_W, in one session; one of double length has half of it,
+            so that the product of steps, rate and decay is the same.
     """
 
     data: str
@@ -115,8 +116,8 @@ def run(configuration: dict, context: Context) -> list[dict]:
         ("ste", TWO_FOUR, 0.0, epochs),
         ("sr_ste", TWO_FOUR, decay, epochs),
         ("sr_ste_transposable", BOTH_WAYS, decay, epochs),
-        ("sr_ste_long", TWO_FOUR, decay, 2 * epochs),
-        ("sr_ste_transposable_long", BOTH_WAYS, decay, 2 * epochs),
+        ("sr_ste_long", TWO_FOUR, decay / 2, 2 * epochs),
+        ("sr_ste_transposable_long", BOTH_WAYS, decay / 2, 2 * epochs),
     ):
         model = fresh()
         pruners.learn(model, pattern, strength, pruners.eligible_both_ways(model))

@@ -153,7 +153,8 @@ class Sessions:
         """Add rows of the model in INT8, one for each ending of the variant's name: how activations are calibrated."""
         train = self.pairs["train"]
         some = Pairs(train.source[:CALIBRATED], train.target[:CALIBRATED])
-        histograms = calibration.observe(model, (inputs for inputs, _ in some.split()))
+        inputs = (inputs for inputs, _ in some.split())
+        histograms = calibration.observe(model, inputs, select="!head")  # the head's weight is the embedding's
         for ending, method in calibrations.items():
             amax = {layer: threshold(histogram, method) for layer, histogram in histograms.items()}
             self.record(variant + ending, calibration.quantised(model, amax), 2 * self.schedule.steps, sized=model)
