@@ -1,17 +1,15 @@
-"""Load plays as text: `load(name)`, for a model of characters and for the question who says a passage.
+"""Load plays as text: `load(name)`, for a model of characters and for the question which vowel comes next.
 
 `tinyshakespeare` is public (see `lib.data.sources` for where it is looked for); the publisher's file is kept byte for
 byte as data/tinyshakespeare/characters.npy, an array of its bytes. `grammar` is made here by a seeded grammar.
 
 Both are speeches: a heading (the speaker's name and a colon), lines, an empty line. What a language model reads has
-the headings taken out, so nothing in it says who speaks (`language`). A second task asks for the speaker of a passage
-(`passages`); its parts differ in scenes, so that no conversation is in two of them. The file has no marks of scenes:
-one ends here where the cast changes (`scenes`).
+the headings taken out (`language`). A second task has labels: a passage of that text breaks off before a vowel, and the
+label says which one it is (`passages`).
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,21 +19,19 @@ import numpy as np
 from lib.base import BadInput
 from lib.data import sources
 
-SEED = 0  # of the made play and of which scenes belong to which part
-CAST = 5  # speeches on each side of a change of scene that have no speaker in common
-SHORTEST = 32  # characters of a passage; a shorter one ("Ay, sir.") says little of who speaks
+SEED = 0  # of the made play and of which passages are taken
 PARTS = ("train", "valid", "test")
 TENTHS = (8, 9)  # where the training text and the validation text end, the rest is test text
-SCENES = (0.6, 0.75)  # the same for shares of the scenes
+VOWELS = "aeiou"
+TESTED = 400  # passages of each vowel in the validation and in the test part, at most
 
 
 @dataclass(frozen=True)
 class Speech:
-    """Hold what one speaker says at a time: lines, without the heading; and the number of the scene."""
+    """Hold what one speaker says at a time: lines, without the heading."""
 
     speaker: str
     words: str
-    scene: int
 
 
 @dataclass(frozen=True)
@@ -74,19 +70,15 @@ class Language:
 
 @dataclass(frozen=True, eq=False)
 class Passages:
-    """Hold passages and who says them, in three parts; no scene is in two of them.
+    """Hold passages that break off before a vowel, in the parts of `Language`; each vowel comes as often as another.
 
     Attributes:
-        speakers: the names; a label is a place in this list.
-        tokens: {part: int64 [N, window]}, filled up with new lines, at least one.
-        labels: {part: int64 [N]}.
-        scenes: {part: int64 [N]}, the scene of each passage.
+        tokens: {part: int64 [N, window]}.
+        labels: {part: int64 [N]}, places in VOWELS.
     """
 
-    speakers: tuple[str, ...]
     tokens: Mapping[str, np.ndarray]
     labels: Mapping[str, np.ndarray]
-    scenes: Mapping[str, np.ndarray]
 
 
 def names() -> list[str]:
@@ -131,25 +123,9 @@ def parse(name: str, text: str) -> Play:
             raise BadInput(f"{name}: a speech begins with its speaker's name and a colon, this one with {heading!r}")
         if words.strip():
             said.append((heading[:-1], words))
-    numbers = scenes([speaker for speaker, _ in said])
-    speeches = tuple(Speech(*speech, scene) for speech, scene in zip(said, numbers, strict=True))
+    speeches = tuple(Speech(*speech) for speech in said)
     symbols = sorted({*"\n", *(character for _, words in said for character in words)})
     return Play(name, speeches, "".join(symbols))
-
-
-def scenes(speakers: Sequence[str], cast: int = CAST) -> list[int]:
-    """Return number the scene of each speech, from 0: a new one begins where the cast changes.
-
-    That is where none of those who spoke the last `cast` speeches speaks one of the next `cast`; two scenes begin at
-    least so many speeches apart.
-    """
-    numbers, begun, scene = [], 0, 0
-    for place in range(len(speakers)):
-        last, following = speakers[max(0, place - cast) : place], speakers[place : place + cast]
-        if place - begun >= cast and not set(last) & set(following):
-            begun, scene = place, scene + 1
-        numbers.append(scene)
-    return numbers
 
 
 def language(play: Play) -> Language:
@@ -158,51 +134,30 @@ def language(play: Play) -> Language:
     return Language(*np.split(tokens, [len(tokens) * tenth // 10 for tenth in TENTHS]))
 
 
-def passages(play: Play, speakers: int, window: int) -> Passages:
-    """Cut passages of those who speak most often, in parts by scene, picked by SEED.
+def passages(play: Play, window: int, each: int) -> Passages:
+    """Pick passages that break off before a vowel, by SEED, each part from its own part of `language`.
 
-    A speech is cut between its lines into passages that fit into the window with a new line after them. Those with
-    fewer than SHORTEST characters, or half a window, are left out.
+    So the test passages come from a text that a language model has never read. All vowels are equally frequent: of
+    each there are as many as asked for, or as many as there are of the rarest.
 
     Args:
-        speakers: how many of them, by their number of speeches (of equals the one who speaks first).
-        window: tokens of a passage with its filling.
+        window: characters of a passage.
+        each: passages of each vowel to learn from, at most; TESTED in the other parts.
 
-    BadInput: the training scenes lack one of them, so there is too little text for so many speakers.
+    Raises:
+        BadInput: a part lacks a vowel after so many characters, so there is too little text.
     """
-    chosen = tuple(name for name, _ in Counter(speech.speaker for speech in play.speeches).most_common(speakers))
-    count = play.speeches[-1].scene + 1
-    order = np.random.default_rng(SEED).permutation(count)
-    split = np.split(order, [round(count * share) for share in SCENES])
-    tokens, labels, scene_of = {}, {}, {}
-    for part, own in zip(PARTS, split, strict=True):
-        own = set(own.tolist())
-        spoken = [speech for speech in play.speeches if speech.scene in own and speech.speaker in chosen]
-        cut = [(speech, words) for speech in spoken for words in pieces(speech.words, window - 1)]
-        cut = [(speech, words) for speech, words in cut if len(words) >= min(SHORTEST, window // 2)]
-        said = {speech.speaker for speech, _ in cut}
-        if not cut or (part == "train" and len(said) < speakers):
-            raise BadInput(
-                f"{play.name}: the {part} part of the scenes has passages of {len(said)} speakers, not of {speakers}; "
-                "ask for fewer, or for a longer window"
-            )
-        filled = [play.encode(words.ljust(window, "\n")) for _, words in cut]
-        tokens[part] = np.stack(filled)
-        labels[part] = np.array([chosen.index(speech.speaker) for speech, _ in cut])
-        scene_of[part] = np.array([speech.scene for speech, _ in cut])
-    return Passages(chosen, tokens, labels, scene_of)
-
-
-def pieces(words: str, longest: int) -> list[str]:
-    """Cut words between lines into pieces of at most so many characters; a line that is longer is cut off there."""
-    found = [""]
-    for line in words.split("\n"):
-        joined = f"{found[-1]}\n{line}" if found[-1] else line
-        if len(joined) <= longest:
-            found[-1] = joined
-        else:
-            found.append(line[:longest])
-    return [piece for piece in found if piece]
+    draw, tokens, labels = np.random.default_rng(SEED), {}, {}
+    for part, read in vars(language(play)).items():
+        found = [np.flatnonzero(read[window:] == play.encode(vowel)) for vowel in VOWELS if vowel in play.symbols]
+        count = min([each if part == "train" else TESTED, *map(len, found)])
+        if not count or len(found) < len(VOWELS):
+            raise BadInput(f"{play.name}: the {part} part has no passage of {window} characters for each vowel")
+        begins = np.concatenate([draw.permutation(places)[:count] for places in found])
+        order = draw.permutation(len(begins))
+        tokens[part] = read[begins[order, None] + np.arange(window)]
+        labels[part] = np.repeat(np.arange(len(VOWELS)), count)[order]
+    return Passages(tokens, labels)
 
 
 #: In the made play each speaker has nouns and a verb of their own, which they use more often than others do.

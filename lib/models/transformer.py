@@ -121,20 +121,8 @@ class Classifier(nn.Module):
         self.head = nn.Linear(model.head.in_features, classes)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Map passages that are filled up with token 0, [N, T], to logits of each class, [N, classes].
-
-        The head reads the state at the first token of the filling, when the whole passage has been read.
-
-        Raises:
-            BadInput: a passage without filling or of filling alone, or one longer than the window.
-        """
-        ends = tokens.shape[1] - (tokens.flip(1) != 0).int().argmax(1)
-        if (ends == tokens.shape[1]).any():
-            raise BadInput(
-                "passages must hold a word and end with filling (token 0): leave one place of the window free"
-            )
-        states = self.decoder(tokens)
-        return self.head(states[torch.arange(len(tokens), device=tokens.device), ends])
+        """Map passages [N, T] to logits of each class, [N, classes], from the state at the last token."""
+        return self.head(self.decoder(tokens)[:, -1])
 
 
 def decoder(symbols: int, window: int) -> LanguageModel:

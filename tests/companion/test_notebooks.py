@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import nbformat
@@ -265,7 +266,9 @@ folder = Path({str(tmp_path)!r})
 with base.program("lib.notebook"):
     notebook.execute_all(["one", "two"], {{}}, folder / "out", folder)
 """
-    asked = subprocess.Popen([sys.executable, "-c", code], cwd=base.ROOT, stderr=subprocess.PIPE, text=True)
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # what a shell starts with & does not hear of Ctrl-C
+    command = [sys.executable, "-c", code]
+    asked = subprocess.Popen(command, cwd=base.ROOT, stderr=subprocess.PIPE, text=True, preexec_fn=heard)
     while not ((tmp_path / "one").exists() and (tmp_path / "two").exists()):
         assert asked.poll() is None, asked.stderr.read()
         time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""Laws of `lib.data.text`: nothing says who speaks where it must not, no scene in two parts, bytes as published."""
+"""Laws of `lib.data.text`: nothing says who speaks where it must not, no passage read before, bytes as published."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def play():
 
 @pytest.fixture(scope="module")
 def passages(play):
-    return text.passages(play, speakers=6, window=32)
+    return text.passages(play, window=32, each=20)
 
 
 def test_speeches_are_read_with_their_speakers_and_those_without_words_left_out():
@@ -55,54 +55,38 @@ def test_the_parts_of_the_text_are_eight_tenths_a_tenth_and_the_last_tenth(play)
     assert abs(len(language.valid) - len(whole) / 10) <= 1
 
 
-def test_a_scene_ends_where_the_cast_changes():
-    speakers = [*"ababab", *"cdcdc", *"cacac"]
-    assert text.scenes(speakers, cast=3) == [0] * 6 + [1] * 10  # c goes on speaking: no change after d
-    assert text.scenes([*"aabbcc"], cast=2) == [0, 0, 1, 1, 2, 2]
-    assert text.scenes([*"abcdef"], cast=2) == [0, 0, 1, 1, 2, 2]  # never shorter than the cast
+def test_a_passage_breaks_off_before_the_vowel_that_is_its_label(play, passages):
+    for part, read in vars(text.language(play)).items():
+        whole = play.decode(read)
+        for tokens, label in zip(passages.tokens[part], passages.labels[part], strict=True):
+            assert play.decode(tokens) + text.VOWELS[label] in whole
+        assert passages.tokens[part].shape == (len(passages.labels[part]), 32)
 
 
-def test_no_scene_is_in_two_parts(passages):
-    scenes = [set(passages.scenes[part].tolist()) for part in text.PARTS]
-    assert all(scenes)
-    assert sum(len(own) for own in scenes) == len(set.union(*scenes))
+def test_all_vowels_are_equally_frequent(play, passages):
+    counts = {part: np.bincount(passages.labels[part], minlength=5).tolist() for part in text.PARTS}
+    assert counts["train"] == [20] * 5
+    assert all(len(set(count)) == 1 for count in counts.values())
+    rarest = min(play.decode(text.language(play).test[32:]).count(vowel) for vowel in text.VOWELS)
+    assert counts["test"] == [rarest] * 5  # fewer than TESTED
+
+
+def test_passages_are_picked_by_a_seed_and_not_in_the_order_of_the_vowels(play, passages):
+    again = text.passages(play, window=32, each=20)
+    assert all(np.array_equal(again.tokens[part], passages.tokens[part]) for part in text.PARTS)
+    assert len(set(passages.labels["train"][:10])) > 1
+
+
+def test_a_text_without_enough_of_each_vowel_is_refused():
+    for words in ("All is here." * 40, "Rhythm " * 60):
+        with pytest.raises(BadInput, match=r"^toy: the train part has no passage of 32 characters for each vowel"):
+            text.passages(text.parse("toy", f"ANNA:\n{words}"), window=32, each=5)
 
 
 @pytest.mark.skipif(not SHAKESPEARE.is_file(), reason="the packed text is not beside the repository")
-def test_no_test_passage_of_the_public_text_is_learned_from():
-    found = text.passages(text.parse("tinyshakespeare", SHAKESPEARE.read_text()), speakers=20, window=128)
-    said = {
-        part: set(zip(map(bytes, found.tokens[part]), found.labels[part].tolist(), strict=True)) for part in text.PARTS
-    }
-    assert len(said["test"]) > 1000
-    assert not said["train"] & (said["valid"] | said["test"])
-
-
-def test_a_passage_is_said_by_its_speaker_in_its_scene_and_ends_with_a_new_line(play, passages):
-    said = {(speech.speaker, speech.scene, speech.words) for speech in play.speeches}
-    for part in text.PARTS:
-        assert (passages.tokens[part][:, -1] == 0).all()
-        kinds = (passages.tokens[part], passages.labels[part], passages.scenes[part])
-        for tokens, label, scene in zip(*kinds, strict=True):
-            words = play.decode(tokens).rstrip("\n")
-            assert any(words in of for who, where, of in said if (who, where) == (passages.speakers[label], scene))
-
-
-def test_the_most_frequent_speakers_are_asked_for():
-    speech = "A line that is long enough."
-    names = "ABACABACAB" * 30
-    play = text.parse("toy", "\n\n".join(f"{name}:\n{speech}" for name in names))
-    with pytest.raises(BadInput, match=r"^toy: the valid part"):  # one cast all the time is one scene
-        text.passages(play, 2, 32)
-    play = text.Play(
-        "toy", tuple(text.Speech(s.speaker, s.words, i // 20) for i, s in enumerate(play.speeches)), play.symbols
-    )
-    assert text.passages(play, 2, 32).speakers == ("A", "B")
-
-
-def test_pieces_are_cut_between_lines_and_fit():
-    assert text.pieces("one two\nthree\nfour", 13) == ["one two\nthree", "four"]
-    assert text.pieces("a line too long\nb", 6) == ["a line", "b"]
+def test_the_public_text_has_three_thousand_passages_and_two_thousand_to_be_tested_on():
+    found = text.passages(text.parse("tinyshakespeare", SHAKESPEARE.read_text()), window=128, each=600)
+    assert [len(found.labels[part]) for part in text.PARTS] == [3000, 2000, 2000]
 
 
 def test_a_public_text_is_kept_byte_for_byte_and_an_altered_one_refused(tmp_path, monkeypatch):

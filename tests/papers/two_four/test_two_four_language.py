@@ -21,7 +21,7 @@ TASK = experiment.Task(
     data="grammar",
     network="small_decoder",
     window=32,
-    speakers=6,
+    each=20,
     seeds=2,
     first=Schedule(steps=6, every=2, batch=4, learning_rate=0.003),
     second=FineTuning(epochs=1, batch=16, learning_rate=0.002),
@@ -81,7 +81,7 @@ def test_phase_1_has_its_steps_and_bits_of_the_last_tenth_at_each_end(runs):
 def test_phase_2_has_every_variant_for_every_draw_of_labels(runs):
     second = runs[runs.phase == 2]
     found = {key: sorted(mine.variant) for key, mine in second.groupby(["labels", "draw"])}
-    all_of_them = len(text.passages(text.load("grammar"), 6, 32).labels["train"])
+    all_of_them = len(text.passages(text.load("grammar"), 32, 20).labels["train"])
     quantised = sorted([*SECOND, "dense_first_int8", "sparse_first_int8"])
     assert found == {(16, 0): SECOND, (16, 1): SECOND, (all_of_them, 0): quantised}
     assert second.accuracy.between(0, 100).all()
@@ -90,15 +90,15 @@ def test_phase_2_has_every_variant_for_every_draw_of_labels(runs):
 
 def test_fewer_labels_are_fewer_steps(runs):
     dense = runs[(runs.phase == 2) & (runs.variant == "dense")]
-    assert dict(zip(dense.labels, dense.step, strict=True)) == {16: 1, 176: 11}
+    assert dict(zip(dense.labels, dense.step, strict=True)) == {16: 1, 100: 7}
     twice = runs[(runs.phase == 2) & (runs.variant == "sparse_second")]
-    assert dict(zip(twice.labels, twice.step, strict=True)) == {16: 2, 176: 22}
+    assert dict(zip(twice.labels, twice.step, strict=True)) == {16: 2, 100: 14}
 
 
 def test_half_of_the_blocks_weights_are_gone_wherever_it_says_so(runs):
     for (phase, variant), mine in runs.groupby(["phase", "variant"]):
         pruned = variant.startswith(("pruned", "sparse"))
-        head = 32 * (26 if phase == 1 else 6)  # dense, and a weight too
+        head = 32 * (26 if phase == 1 else 5)  # dense, and a weight too
         expected = 0.5 * 24_576 / (24_576 + head) if pruned else 0.0
         assert mine.sparsity.tolist() == pytest.approx([expected] * len(mine)), variant
 
@@ -118,7 +118,7 @@ def test_a_repeated_session_keeps_the_mask_and_trains_the_rest(monkeypatch):
     sparse = small_decoder(26, 32)
     masks = block_masks(sparse)
     pruners.attach(sparse, masks)
-    passages = text.passages(text.load("grammar"), 6, 32)
+    passages = text.passages(text.load("grammar"), 32, 20)
     phase = two_phases.SecondPhase(passages, TASK.second, 0, Context())
     phase.compare({"dense": dense, "dense_twice": dense, "sparse": sparse}, 16, 0)
     for name, mask in masks.items():
@@ -135,7 +135,7 @@ def test_variants_of_one_draw_see_the_same_labels_heads_and_batches(monkeypatch)
     """From equal models of phase 1, dense and dense_first are equal to the last bit."""
     torch.manual_seed(0)
     model = small_decoder(26, 32)
-    phase = two_phases.SecondPhase(text.passages(text.load("grammar"), 6, 32), TASK.second, 0, Context())
+    phase = two_phases.SecondPhase(text.passages(text.load("grammar"), 32, 20), TASK.second, 0, Context())
     rows = phase.compare({"dense": model, "dense_twice": model, "sparse": model}, 16, 0)
     of = {row["variant"]: row["accuracy"] for row in rows}
     assert of["dense"] == of["dense_first"] == of["sparse_first"]
@@ -144,9 +144,9 @@ def test_variants_of_one_draw_see_the_same_labels_heads_and_batches(monkeypatch)
 
 
 def test_more_labels_than_there_are_is_refused():
-    phase = two_phases.SecondPhase(text.passages(text.load("grammar"), 6, 32), TASK.second, 0, Context())
-    with pytest.raises(BadInput, match="labels=177: the training scenes have 176 passages"):
-        phase.compare({}, 177, 0)
+    phase = two_phases.SecondPhase(text.passages(text.load("grammar"), 32, 20), TASK.second, 0, Context())
+    with pytest.raises(BadInput, match="labels=101: there are 100 passages to learn from"):
+        phase.compare({}, 101, 0)
 
 
 @pytest.mark.parametrize("units", [5, 13, 20])

@@ -8,7 +8,7 @@ Phase 1 learns to foresee the next character of a text without its speakers' nam
     pruned        the dense weights with 2 of every 4 removed by magnitude in the blocks, not trained further
     sparse        pruned, then the session repeated
 
-Phase 2 learns from a few labelled passages of the same text who of the most frequent speakers says them
+Phase 2 learns from a few labelled passages of the same text which vowel comes next
 (`lib.papers.two_four.experiments.two_phases` has its variants), with as many labels as the task lists.
 
 `bits` are bits a character of the last tenth of the text, given after the last step of a session; `valid_bits` those of
@@ -25,7 +25,7 @@ import torch
 from torch import nn
 
 from lib import pruners
-from lib.base import BadInput, refuse_twice, refuse_unknown
+from lib.base import BadInput, Count, refuse_twice, refuse_unknown
 from lib.companion.sweep.context import Context
 from lib.companion.sweep.settings import each_seed
 from lib.data import text
@@ -65,7 +65,7 @@ class Task:
 
     Attributes:
         window: characters that the network reads at a time.
-        speakers: how many of the most frequent ones phase 2 tells apart.
+        each: passages of each vowel that phase 2 learns from with all labels, at most.
         seeds: how many, from 0.
         first: one training session of phase 1.
         second: one training session of phase 2.
@@ -74,7 +74,7 @@ class Task:
     data: str
     network: str
     window: int
-    speakers: int
+    each: Count
     seeds: int
     first: Schedule
     second: FineTuning
@@ -115,7 +115,7 @@ def run(configuration: dict, context: Context) -> list[dict]:
     first.record("pruned", pruned, first.schedule.steps, bits=first.bits(pruned, "test"))
     models = {"dense": dense, "dense_twice": twice, "sparse": first.session("sparse", pruned, 1)}
 
-    passages = text.passages(play, configuration["speakers"], window)
+    passages = text.passages(play, window, configuration["each"])
     second = two_phases.SecondPhase(passages, FineTuning(**configuration["second"]), seed, context)
     for amount in configuration["amounts"]:
         for draw in range(amount["draws"]):

@@ -1,5 +1,7 @@
 """Train phase 2 after a language model on few labelled passages, pruned before it or after it (paper 2, section 4.3).
 
+A passage breaks off before a vowel, and its label says which one it is (`lib.data.text.passages`).
+
 Every variant begins with a model of phase 1 and a new head, the same head and the same batches for all:
 
     dense            phase 1 and phase 2, each once, without pruning
@@ -24,7 +26,7 @@ from torch import Tensor, nn
 from lib import pruners
 from lib.base import BadInput
 from lib.companion.sweep.context import Context
-from lib.data.text import Passages
+from lib.data.text import VOWELS, Passages
 from lib.models.transformer import LEFT_DENSE, Classifier, LanguageModel
 from lib.papers.two_four.experiments.variants import masked_copy
 from lib.pruners import calibration
@@ -105,7 +107,6 @@ class SecondPhase:
     def __init__(self, passages: Passages, settings: FineTuning, seed: int, context: Context):
         put = lambda arrays: {part: torch.from_numpy(array).to(context.device) for part, array in arrays.items()}  # noqa: E731
         self.tokens, self.labels = put(passages.tokens), put(passages.labels)
-        self.speakers = len(passages.speakers)
         self.settings, self.seed, self.context = settings, seed, context
 
     def compare(self, models: Mapping[str, LanguageModel], labels: int | None, draw: int) -> list[dict]:
@@ -119,7 +120,7 @@ class SecondPhase:
         """
         there = len(self.labels["train"])
         if labels is not None and labels > there:
-            raise BadInput(f"labels={labels}: the training scenes have {there} passages; null takes them all")
+            raise BadInput(f"labels={labels}: there are {there} passages to learn from; null takes them all")
         return kept_rows(
             self.context,
             f"second_{labels}_{draw}",
@@ -158,7 +159,7 @@ class Draws:
 
     def _classifier(self, model: LanguageModel) -> Classifier:
         torch.manual_seed(seed_of(self.phase.seed, 3, self.draw))
-        return Classifier(model, self.phase.speakers).to(self.phase.context.device)
+        return Classifier(model, len(VOWELS)).to(self.phase.context.device)
 
     def _batches(self) -> Draw:
         def draw(generator: torch.Generator) -> tuple[Tensor, Tensor]:
