@@ -315,7 +315,10 @@ def _with_dense(
     runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float, learned: float | None
 ) -> dict[str, pd.DataFrame]:
     """Pair the last returns of pruned agents (one) and of dense ones (other), for each "data/env" whose dense agents
-    earn something, and at least so many normalised points as `learned` says.
+    earn at least so many normalised points on average as `learned` says.
+
+    Raises:
+        BadInput: dense agents that earn nothing on average.
     """
     pruned, dense = _kind(algorithm, pruner, sparsity), _kind(algorithm)
     both = paired(runs, INDEX, pruned, dense, "return")
