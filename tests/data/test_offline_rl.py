@@ -219,6 +219,20 @@ def test_bad_requests_are_refused():
         offline_rl.load("d4r", "hopper")
 
 
+@pytest.mark.parametrize("source", offline_rl.SOURCES)
+def test_a_name_that_carries_another_quality_is_refused(source: str):
+    for env, quality, named in (("hopper-medium-v2", "expert", "medium"), ("Hopper-Expert-v2", "medium", "expert")):
+        line = f"environment '{env}' names data of quality '{named}', and quality='{quality}' asks: "
+        with pytest.raises(BadInput, match=f"^{line}give quality='{named}', or the name 'hopper' alone$"):
+            offline_rl.load(source, env, quality, 5)
+
+
+def test_a_name_may_carry_the_quality_that_is_asked_for():
+    found = offline_rl.load("recorded", "hopper-medium-v2", "medium", 5)
+    assert found is offline_rl.load("recorded", "hopper", "medium", 5)
+    assert found.source == "recorded/hopper-medium"
+
+
 def shared_policy(env: str):
     """The mean action of one of the public policies beside the repository; its README says how they act."""
     part = dict(np.load(SHARED / f"expert_policy_{env}.npz"))

@@ -13,7 +13,7 @@ from lib.base import BadInput
 from lib.data import policies
 from lib.data.offline_rl.bundle import Bundle
 from lib.data.offline_rl.files import d4rl, minari, prepare
-from lib.data.offline_rl.names import environment, normalised
+from lib.data.offline_rl.names import environment, normalised, quality_in
 from lib.data.offline_rl.recorded import recorded
 
 __all__ = ["SOURCES", "Bundle", "check", "d4rl", "environment", "load", "minari", "normalised", "prepare", "recorded"]
@@ -41,12 +41,19 @@ def load(source: str, env: str, quality: str = "expert", transitions: int | None
 
     Args:
         source: one of SOURCES.
-        env: hopper, halfcheetah or walker2d, or another of their names.
+        env: hopper, halfcheetah or walker2d, or another of their names; one that carries a quality, such as
+            hopper-medium-v2, must carry the one asked for.
         quality: of the policy that acted, "expert" or "medium"; D4RL and Minari know more.
         transitions: how many, the first ones; None: all that a file holds, or 100,000 recorded ones.
         seed: of recorded data; a file is the same for every seed.
+
+    Raises:
+        BadInput: the name carries another quality, and whatever else the source cannot give.
     """
     name = environment(env).name
+    if (named := quality_in(env)) not in (None, quality):
+        right = f"give quality={named!r}, or the name {name!r} alone"
+        raise BadInput(f"environment {env!r} names data of quality {named!r}, and quality={quality!r} asks: {right}")
     check(source, quality, transitions)
     if source == "recorded":
         return _recorded(name, quality, 100_000 if transitions is None else transitions, seed)

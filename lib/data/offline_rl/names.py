@@ -50,11 +50,25 @@ def environment(name: str) -> Environment:
     Raises:
         BadInput: another environment, or another version of one of these.
     """
-    found = re.fullmatch(rf"(\w+?)(-v4|(-({'|'.join(QUALITIES)}))?-v2)?", name.lower())
+    return ENVIRONMENTS[_parts(name)[1]]
+
+
+def quality_in(name: str) -> str | None:
+    """Say which quality of data an environment's name carries, as "hopper-medium-v2" does; None for most names.
+
+    Raises:
+        BadInput: as `environment`.
+    """
+    return _parts(name)["quality"]
+
+
+def _parts(name: str) -> re.Match[str]:
+    """A name's parts: first the environment, then the version and, if D4RL's data are named, their quality."""
+    found = re.fullmatch(rf"(\w+?)(-v4|(-(?P<quality>{'|'.join(QUALITIES)}))?-v2)?", name.lower())
     if not found or found[1] not in ENVIRONMENTS:
         known = ", ".join(each.id for each in ENVIRONMENTS.values())
         raise BadInput(f"environment {name!r}: known are {known}, and D4RL's names for them such as hopper-expert-v2")
-    return ENVIRONMENTS[found[1]]
+    return found
 
 
 def normalised(name: str, returns: float | np.ndarray) -> float | np.ndarray:
