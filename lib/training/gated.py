@@ -159,6 +159,7 @@ def train(
     kinds = [f"{one.kind}, tau {one.tau}" for one in gates.gates_of(model)]
     measured = partial(_measured, model, examples, layers, settings.precision, taus)
     identity = asdict(settings) | {"seed": seed, "session": session, "every": every, "gates": kinds}
+    identity |= {"data": examples.checksums()}
     identity |= {"taus": list(taus)} if taus else {}
     identity |= {"shares": list(shares)} if shares else {}
     dense = gates.sizes(layers)["parameters"] if shares else None

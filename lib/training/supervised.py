@@ -29,8 +29,9 @@ class Training:
     Attributes:
         epochs: passes over the training data.
         batch: examples a step; the last batch of an epoch may be smaller.
-        learning_rate: peak, reached after the warm-up and lowered to zero along a cosine.
-        warmup: epochs of linear warm-up.
+        learning_rate: the rate that half a cosine lowers to zero over all epochs, from the first on.
+        warmup: epochs in which the rate is multiplied besides by a factor that rises linearly to 1, see the function
+            `learning_rate`; so with a warm-up no step quite has the rate that was given.
         momentum, weight_decay: of SGD (Nesterov).
         augment: "none", "crop_flip" (4 pixels of padding, random crop, random mirror image: CIFAR's standard) or, for
             image files, "resized_crop_flip" (ImageNet's standard).
@@ -121,7 +122,7 @@ def train(
         nesterov=settings.momentum > 0,
         foreach=True,  # the same bits as one tensor after the other, a third sooner
     )
-    identity = {**asdict(settings), "seed": seed, "session": session}
+    identity = {**asdict(settings), "seed": seed, "session": session, "data": examples.checksums()}
     hook, kept = None, optimizer
     if callback is not None:
         hook = callback(optimizer)

@@ -191,6 +191,7 @@ class Trainer:
         self.returns: list[list[float]] = [[] for _ in seeds]
         self.unfinished = np.zeros(len(seeds))  # returns of the running episodes
         self.logged: list[tuple[int, int, str]] = []  # pieces of the log on disk: first and end transition, checksum
+        self.kept: Path | None = None  # the folder that the log lies in
 
     def step(self) -> None:
         """Take one step in each environment and, after the random steps, one of learning."""
@@ -226,11 +227,14 @@ class Trainer:
         """Keep everything in a folder: `replay.log` grows by the new transitions, `state.pt` is replaced as a whole.
 
         What the log holds beyond the steps that `state.pt` knows of is ignored by `load`, so a session may be killed
-        at any moment. The log keeps all transitions, also those that the buffer has no place for any more.
+        at any moment. The log keeps all transitions, also those that the buffer has no place for any more. In another
+        folder than before, or where the log is gone, a new one begins with what the buffer holds.
         """
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / LOG).is_dir():
             aside(folder / LOG)
+        if folder.resolve() != self.kept or not (folder / LOG).is_file():
+            self.logged, self.kept = [], folder.resolve()
         first = max(self.logged[-1][1] if self.logged else 0, self.steps - len(self.replay))
         rows = self.replay.since(first).contiguous().numpy().tobytes()
         with (folder / LOG).open("r+b" if self.logged else "wb") as file:
@@ -262,7 +266,7 @@ class Trainer:
             return
         rows = np.fromfile(folder / LOG, np.float32, int(np.prod(shape)), offset=first * self._row_bytes())
         self.replay.load(torch.from_numpy(rows.reshape(shape)), content["steps"])
-        self.logged = content["logged"]
+        self.logged, self.kept = content["logged"], folder.resolve()
         self.load_state_dict(content)
 
     def _damage(self, log: Path, pieces: Sequence[tuple[int, int, str]]) -> str:

@@ -77,6 +77,8 @@ def test_a_finished_session_only_loads_and_one_of_other_settings_is_refused(tmp_
             train(network(), examples, other, seed=1, state=state)
     with pytest.raises(BadInput, match=r"other settings \(gates\)"):
         train(network(tau=0.4), examples, SPARSIFY, seed=1, state=state)
+    with pytest.raises(BadInput, match=r"other settings \(data\)"):
+        train(network(), points(seed=1), SPARSIFY, seed=1, state=state)
 
 
 def test_other_seeds_give_other_numbers():

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch.nn import functional as F
 from lib import pruners
 from lib.base import BadInput
 from lib.data import vision
+from lib.data.folder import Images
 from lib.models.lenet import small_lenet
 from lib.training.examples import Examples, crop_flip
 from lib.training.supervised import Training, accuracy, learning_rate, seed_of, train
@@ -313,6 +315,22 @@ def test_a_session_of_other_settings_is_refused_and_stays(images, tmp_path, what
     with pytest.raises(BadInput, match=rf"session\.pt is a session with other settings \({what}\): move it away"):
         train(**asked | changes)
     assert state.read_bytes() == content
+
+
+@pytest.mark.parametrize("part", ["train_inputs", "train_labels", "test_inputs", "test_labels"])
+def test_a_finished_session_is_refused_for_other_data_of_the_same_shape(images, tmp_path, part):
+    state = tmp_path / "session.pt"
+    train(network(), images, SETTINGS, seed=1, state=state)
+    other = replace(images, **{part: getattr(images, part).flip(0)})  # the same numbers in another order
+    with pytest.raises(BadInput, match=r"session\.pt is a session with other settings \(data\): move it away"):
+        train(network(), other, SETTINGS, seed=1, state=state)
+
+
+def test_of_image_files_the_count_and_the_labels_tell_the_data(images):
+    files = replace(images, train_inputs=Images((Path("a.png"), Path("b.png"))))
+    more = replace(files, train_inputs=Images((*files.train_inputs.files, Path("c.png"))))
+    other = replace(files, train_labels=1 - files.train_labels)
+    assert len({tuple(one.checksums()) for one in (images, files, more, other)}) == 4
 
 
 def test_without_a_file_nothing_is_written(images, tmp_path, monkeypatch):

@@ -298,6 +298,21 @@ def test_a_stopped_session_goes_on_bit_for_bit(env, tmp_path):
     assert all(equal(whole, run, third, run) for run in (0, 1))
 
 
+def test_a_stack_that_is_kept_in_another_folder_begins_a_new_log_there(tmp_path):
+    whole, moved = trainer("Hopper-v4"), trainer("Hopper-v4")
+    td3.train(whole, 90)
+    td3.train(moved, 10, folder=tmp_path / "a")
+    td3.train(moved, 80, folder=tmp_path / "b")  # the buffer of 70 has gone round
+    resumed = trainer("Hopper-v4")
+    td3.train(resumed, 90, folder=tmp_path / "b")
+    assert equal(whole, 0, resumed, 0)
+    (tmp_path / "b" / td3.LOG).unlink()
+    resumed.save(tmp_path / "b")
+    again = trainer("Hopper-v4")
+    again.load(tmp_path / "b")
+    assert equal(whole, 0, again, 0)
+
+
 def test_another_session_is_refused(tmp_path):
     td3.train(trainer("Hopper-v4"), 5, folder=tmp_path)
     for other in (trainer("Hopper-v4", (1,)), trainer("Hopper-v4", settings=replace(SMALL, tau=0.1))):
