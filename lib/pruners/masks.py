@@ -89,10 +89,37 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
         BadInput: a name that is no prunable parameter, a wrong shape, a mask that is not boolean or cuts a group, a
             weight made under `torch.inference_mode`.
     """
+    layers = checked(model, masks)  # all are checked before one is attached
+    for name, mask in masks.items():
+        layer = layers[name]
+        mask = mask.detach().to(layer.weight.device).clone()
+        weight = torch.where(mask, layer.weight, 0.0)  # a product would keep NaN and infinity
+        masked = _masked(layer)
+        for module, attribute in layer.owners:
+            settle(module, attribute)
+            if masked is not None:
+                _chain_of(module, attribute)[-1].mask.copy_(mask)  # in place: a recorded CUDA graph reads it there
+            else:
+                parametrize.register_parametrization(module, attribute, Masked(mask))
+                reread(module)
+        if inverts(layer):
+            with torch.no_grad():
+                original(layer).copy_(original_of(layer, weight))
+
+
+def checked(model: nn.Module, masks: Mapping[str, Tensor]) -> dict[str, Prunable]:
+    """Refuse masks that do not fit the model's weights, and return all its prunable weights by their names.
+
+    Args:
+        masks: as `attach`.
+
+    Raises:
+        BadInput: as `attach`.
+    """
     if not isinstance(masks, Mapping):
         raise BadInput(f"masks are a {type(masks).__name__}: expected {{parameter name: mask}}")
     layers = {layer.name: layer for layer in prunable(model)}
-    for name, mask in masks.items():  # all are checked before one is attached
+    for name, mask in masks.items():
         if name not in layers:
             if name in (whys := refused(model)):
                 raise BadInput(f"mask {name!r}: {whys[name]}")
@@ -111,21 +138,7 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
         if not torch.equal(weight_of(layers[name], original_of(layers[name], numbers)), numbers):
             raise BadInput(f"mask {name!r} cuts groups of weights that share a coefficient: keep or remove whole ones")
     refuse_inference([layers[name] for name in masks])
-    for name, mask in masks.items():
-        layer = layers[name]
-        mask = mask.detach().to(layer.weight.device).clone()
-        weight = torch.where(mask, layer.weight, 0.0)  # a product would keep NaN and infinity
-        masked = _masked(layer)
-        for module, attribute in layer.owners:
-            settle(module, attribute)
-            if masked is not None:
-                _chain_of(module, attribute)[-1].mask.copy_(mask)  # in place: a recorded CUDA graph reads it there
-            else:
-                parametrize.register_parametrization(module, attribute, Masked(mask))
-                reread(module)
-        if inverts(layer):
-            with torch.no_grad():
-                original(layer).copy_(original_of(layer, weight))
+    return layers
 
 
 def attached(model: nn.Module) -> dict[str, Tensor]:

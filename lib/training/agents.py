@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from lib.base import BadInput
 from lib.data.offline_rl.bundle import Bundle
 from lib.pruners import prunable
+from lib.pruners.masks import checked
 from lib.training import precision
 from lib.training.masked_adam import MaskedAdam
 from lib.training.supervised import seed_of
@@ -203,9 +204,12 @@ class Agent(ABC):
 
         Args:
             masks: {parameter name in `networks`: bool tensor, True = kept}; masks of other weights stay.
+
+        Raises:
+            BadInput: as `pruners.attach`.
         """
-        weights = {layer.name: layer.module.weight for layer in prunable(self.networks)}
-        self.masks = {**self.masks, **{weights[name]: mask for name, mask in masks.items()}}
+        layers = checked(self.networks, masks)
+        self.masks = {**self.masks, **{layers[name].module.weight: mask for name, mask in masks.items()}}
         with torch.no_grad():
             for weight, mask in self.masks.items():
                 weight.mul_(mask)

@@ -108,6 +108,8 @@ class BCQ(Agent):
         """Make optimizers, and targets equal to the networks."""
         if self.settings.twins == "copied":
             first = self.networks["critic"][0]
+            for weight in self.networks["critic"][1].parameters():  # the twin of before, whose masks go with it
+                self.masks.pop(weight, None)
             second = self.networks["critic"][1] = copy.deepcopy(first)
             pairs = zip(first.parameters(), second.parameters(), strict=True)
             self.masks |= {twin: self.masks[weight] for weight, twin in pairs if weight in self.masks}

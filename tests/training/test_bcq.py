@@ -255,6 +255,13 @@ def test_copied_critics_stay_equal_for_ever_and_own_ones_do_not():
     assert not same(first, second)
 
 
+def test_only_weights_of_the_networks_have_masks_however_often_they_are_attached():
+    ours = agent(RUNS, BCQSettings(**vars(SMALL) | {"twins": "copied"}))
+    for _ in range(2):
+        ours.attach(ours.attached())
+        assert ours.masks.keys() == {layer.module.weight for layer in pruners.prunable(ours.networks)}
+
+
 def test_the_vae_is_ranked_apart_or_together():
     apart, together = agent(RUNS[1:4]), agent(RUNS[1:4], BCQSettings(**vars(SMALL) | {"ranked": "together"}))
     for name in ("encoder", "decoder"):

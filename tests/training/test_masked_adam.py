@@ -2,10 +2,12 @@
 
 import copy
 
+import pytest
 import torch
 from torch import nn
 
 from lib import pruners
+from lib.base import BadInput
 from lib.training.agents import TRAINING, Draws, Transitions, draw_batch
 from lib.training.bc import BC, BCSettings
 from lib.training.masked_adam import MaskedAdam
@@ -111,3 +113,19 @@ def test_masks_that_an_agent_holds_and_masks_on_its_layers_train_to_the_same_bit
     assert {name: mask.tolist() for name, mask in held.attached().items()} == {
         name: mask.tolist() for name, mask in masks.items()
     }
+
+
+def test_masks_that_do_not_fit_an_agent_are_refused_in_one_line_and_change_nothing():
+    agent = BC(6, [1.0, 1.0], [0, 1], BCSettings(hidden=(8, 8), batch=8))
+    name, layer = next((one.name, one) for one in pruners.prunable(agent.networks))
+    before, whole = layer.weight.detach().clone(), torch.ones(layer.weight.shape, dtype=torch.bool)
+    for masks, line in (
+        ({name: 0.5 * whole}, "is torch.float32, expected torch.bool"),
+        ({name: whole[:1]}, "has shape .*, its parameter"),
+        ({"encoder.none": whole}, "'encoder.none': the model's prunable parameters are"),
+        ([whole], "masks are a list"),
+    ):
+        with pytest.raises(BadInput, match=line):
+            agent.attach(masks)
+    assert torch.equal(layer.weight, before)
+    assert not agent.masks
