@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from lib.base import BadInput
+from lib.base import BadInput, refuse_uncounted
 from lib.data import sources, vision
 
 SEEDS = {"train": 0, "test": 1}
@@ -49,7 +49,7 @@ class Layout:
 
     Attributes:
         side: pixels of a canvas.
-        fewest, most: digits on one.
+        fewest, most: digits that are tried on one; a digit that finds no place is left out, so there may be fewer.
         smallest, largest: height of a digit's image on the canvas, in pixels.
     """
 
@@ -85,7 +85,12 @@ def make(images: np.ndarray, labels: np.ndarray, count: int, layout: Layout, see
     Args:
         images: uint8 [N, 1, h, w], white on black.
         labels: int64 [N].
+
+    Raises:
+        BadInput: images of colours, no canvas asked for, or a seed below 0.
     """
+    refuse_uncounted(count=count)
+    refuse_uncounted(0, seed=seed)
     if images.ndim != 4 or images.shape[1] != 1:
         raise BadInput(f"canvases are made of grey images [N, 1, h, w], these have shape {list(images.shape)}")
     pages = [_page(images, labels, layout, np.random.default_rng((seed, number))) for number in range(count)]

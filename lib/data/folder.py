@@ -79,6 +79,9 @@ def middle_box(width: int, height: int, ratio: float) -> tuple[float, float, flo
 def random_box(width: int, height: int, uniforms: np.ndarray) -> tuple[float, float, float, float]:
     """Draw Inception's random crop: 8 to 100 % of the area, width to height 3:4 to 4:3, anywhere.
 
+    A side that would be longer than the image ends with it: then the area is less than was drawn, and the ratio may be
+    further from 1, as it is of an image that is long itself.
+
     Args:
         uniforms: area, ratio, horizontal and vertical place, each in [0, 1) (and one more that is not used here).
     """

@@ -37,6 +37,8 @@ class Policy:
     bound: np.ndarray
 
     def __post_init__(self):
+        if not len(self.weights):
+            raise BadInput("a policy has one layer or more, this one has none")
         if wrong := [array.shape for array in self.weights if array.ndim != 2]:
             raise BadInput(f"a policy's weights are matrices, one of these has the shape {wrong[0]}")
         outputs = [len(weight) for weight in self.weights]
@@ -65,10 +67,17 @@ class Policy:
 
 
 def save(policy: Policy, path: Path) -> None:
-    """Write a policy, weights and biases as float16; atomically, and with the same bytes for the same numbers."""
-    arrays = {"bound": policy.bound.astype(np.float32)}
-    for i, (weight, bias) in enumerate(zip(policy.weights, policy.biases, strict=True)):
-        arrays |= {f"W{i}": weight.astype(np.float16), f"b{i}": bias.astype(np.float16)}
+    """Write a policy, weights and biases as float16; atomically, and with the same bytes for the same numbers.
+
+    Raises:
+        BadInput: rounded so it is no policy, because a number is too large or a bound too small.
+    """
+    with np.errstate(over="ignore"):  # what becomes infinite is refused in the next line but one
+        weights, biases = ([array.astype(np.float16) for array in part] for part in (policy.weights, policy.biases))
+        rounded = Policy(weights, biases, policy.bound.astype(np.float32))
+    arrays = {"bound": rounded.bound}
+    for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+        arrays |= {f"W{i}": weight, f"b{i}": bias}
     with atomic(path) as file:
         np.savez_compressed(file, **arrays)
 

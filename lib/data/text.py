@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lib.base import BadInput
+from lib.base import BadInput, refuse_uncounted
 from lib.data import sources
 
 SEED = 0  # of the made play and of which passages are taken
@@ -145,8 +145,10 @@ def passages(play: Play, window: int, each: int) -> Passages:
         each: passages of each vowel to learn from, at most; TESTED in the other parts.
 
     Raises:
-        BadInput: a part lacks a vowel after so many characters, so there is too little text.
+        BadInput: a part lacks a vowel after so many characters, so there is too little text; no characters or no
+            passages asked for.
     """
+    refuse_uncounted(window=window, each=each)
     draw, tokens, labels = np.random.default_rng(SEED), {}, {}
     for part, read in vars(language(play)).items():
         found = [np.flatnonzero(read[window:] == play.encode(vowel)) for vowel in VOWELS if vowel in play.symbols]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lib.base import BadInput
+from lib.base import BadInput, refuse_uncounted
 from lib.data import folder, sources
 
 SEED = 0  # of the digits' split, the moons' noise and the moons' split
@@ -117,7 +117,11 @@ def moons(seed: int = SEED, test: int = TEST) -> Dataset:
     Args:
         seed: of the points and of the split; `load` has those of SEED.
         test: how many points to test on.
+
+    Raises:
+        BadInput: a seed below 0.
     """
+    refuse_uncounted(0, seed=seed)
     from sklearn.datasets import make_moons
 
     points, labels = make_moons(500 + test, noise=0.10, random_state=seed)

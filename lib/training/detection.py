@@ -268,7 +268,7 @@ def average_precision(canvases: Canvases, findings: Sequence[Findings], outlines
         outlines: whether outlines are to overlap (COCO's "segm"), and not boxes.
 
     Raises:
-        BadInput: not as many lists of findings as canvases.
+        BadInput: not as many lists of findings as canvases, or no canvas with anything to find.
     """
     from pycocotools import mask as runs  # imported here: whoever only trains does not need them
     from pycocotools.coco import COCO
@@ -276,6 +276,8 @@ def average_precision(canvases: Canvases, findings: Sequence[Findings], outlines
 
     if len(canvases) != len(findings):
         raise BadInput(f"{len(findings)} lists of findings for {len(canvases)} canvases: expected one each")
+    if not any(map(len, canvases.boxes)):
+        raise BadInput(f"none of {len(canvases)} canvases has a box: average precision needs one or more to be found")
     side = canvases.images.shape[-1]
 
     def entries(number: int, labels: Sequence, boxes: np.ndarray, drawn: Callable[[], np.ndarray]) -> list[dict]:

@@ -20,14 +20,14 @@ def moments(features: Tensor) -> Moments:
     """Compute mean and covariance of features [N, F], in float64.
 
     Raises:
-        BadInput: fewer than two images, or a feature that is not finite.
+        BadInput: fewer than two images, no feature, or a feature that is not finite.
     """
-    if features.dim() != 2 or len(features) < 2:
+    if features.dim() != 2 or len(features) < 2 or not features.shape[1]:
         raise BadInput(f"features of shape {list(features.shape)}: expected [N, F] with at least two images")
     if not features.isfinite().all():
         raise BadInput("features are not finite: the images or the network that reads them have diverged")
     features = features.double()
-    return features.mean(0), features.T.cov()
+    return features.mean(0), torch.atleast_2d(features.T.cov())  # of a single feature torch gives a number
 
 
 def frechet(one: Moments, other: Moments) -> float:

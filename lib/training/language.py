@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lib.base import BadInput
+from lib.base import BadInput, refuse_uncounted
 from lib.training.steps import Draw
 
 
@@ -18,8 +18,9 @@ def windows(text: Tensor, window: int, batch: int) -> Draw:
     The targets are the same stretches one token later.
 
     Raises:
-        BadInput: a text that is no longer than the window.
+        BadInput: a window or a batch of nothing, or a text that is no longer than the window.
     """
+    refuse_uncounted(window=window, batch=batch)
     if len(text) <= window:
         raise BadInput(f"a text of {len(text)} tokens is too short for a window of {window}")
     along = torch.arange(window + 1, device=text.device)
@@ -39,8 +40,9 @@ def bits(model: nn.Module, text: Tensor, window: int, batch: int = 64) -> float:
     the first is predicted once.
 
     Raises:
-        BadInput: a text in which nothing comes next.
+        BadInput: a window or a batch of nothing, or a text in which nothing comes next.
     """
+    refuse_uncounted(window=window, batch=batch)
     if len(text) < 2:
         raise BadInput(f"a text of {len(text)} tokens is too short to be foretold: expected two or more")
     total = torch.zeros((), dtype=torch.float64)

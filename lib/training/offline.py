@@ -221,8 +221,8 @@ def train(
         callback: what else happens after each update.
 
     Returns:
-        Rows with run (place in the stack), seed, pruner, sparsity, step, the mean of each loss since the row before
-        ("critic_loss", ...), and what `evaluate` gave.
+        Rows with run (place in the stack), seed, pruner, sparsity, rounds, step, the mean of each loss since the row
+        before ("critic_loss", ...), and what `evaluate` gave.
 
     Raises:
         BadInput: steps that do not divide, an agent of other seeds than the runs', or a file of another session or of

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import gymnasium as gym
 import numpy as np
 
-from lib.base import BadInput
+from lib.base import BadInput, refuse_uncounted
 from lib.data.environments import make
 from lib.data.offline_rl.names import environment, normalised
 
@@ -27,17 +27,17 @@ def rollouts(act: Callable[[np.ndarray], np.ndarray], env: str, seeds: Sequence[
         seeds: one a run.
 
     Raises:
-        BadInput: no run or no episode, no such environment, or actions of another shape or not finite.
+        BadInput: no run or no episode, a seed below 0, no such environment, or actions of another shape or not finite.
     """
     if not seeds or episodes < 1:
         raise BadInput(f"an evaluation needs a run and an episode or more; these are {len(seeds)} runs, {episodes}")
-    places = [(run, episode) for run in range(len(seeds)) for episode in range(episodes)]
+    starts = {(run, episode): start(seed, episode) for run, seed in enumerate(seeds) for episode in range(episodes)}
     name = env if env in gym.registry else environment(env).id
-    games = {place: make(name) for place in places}
+    games = {place: make(name) for place in starts}
     widths = [space.shape[0] for space in (games[0, 0].observation_space, games[0, 0].action_space)]
     observations = np.zeros((len(seeds), episodes, widths[0]), np.float32)
-    for (run, episode), game in games.items():
-        observations[run, episode], _ = game.reset(seed=start(seeds[run], episode))
+    for place, game in games.items():
+        observations[place], _ = game.reset(seed=starts[place])
     returns = np.zeros((len(seeds), episodes))
     while games:
         actions = np.asarray(act(observations))
@@ -64,5 +64,10 @@ def mean_returns(
 
 
 def start(seed: int, episode: int) -> int:
-    """Compute the seed of one evaluation episode's first state; other states than those of recorded data."""
+    """Compute the seed of one evaluation episode's first state; other states than those of recorded data.
+
+    Raises:
+        BadInput: a seed or a number of an episode below 0.
+    """
+    refuse_uncounted(0, seed=seed, episode=episode)
     return int(np.random.SeedSequence([seed, episode], spawn_key=(1,)).generate_state(1)[0])

@@ -36,8 +36,9 @@ class Schedule:
         steps: batches of the session.
         every: steps between two rows, and between two chances to stop.
         batch: examples a step.
-        learning_rate: peak, reached after the warm-up and lowered to zero along a cosine.
-        warmup: share of the steps with linear warm-up.
+        learning_rate: the rate that half a cosine lowers to zero over all steps, from the first on.
+        warmup: share of the steps in which the rate is multiplied besides by a factor that rises linearly to 1, see
+            the function `learning_rate`; so with a warm-up no step quite has the rate that was given.
         weight_decay: of AdamW, on weights (matrices), not on biases and norms.
         clip: longest gradient; a longer one is shortened to it.
         precision: "float32", or "bfloat16" for autocast.

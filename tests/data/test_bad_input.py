@@ -14,7 +14,8 @@ from lib.base import BadInput
 from lib.data import folder, policies, sources
 from lib.data.offline_rl import files
 from lib.data.speech import prepared
-from lib.data.speech.utterances import all_trials, refuse_outside
+from lib.data.speech.filterbank import log_mel
+from lib.data.speech.utterances import Utterances, all_trials, refuse_outside
 
 # HDF5
 
@@ -198,3 +199,15 @@ def test_a_list_names_files_below_its_own_folder_only(name: object):
     refuse_outside("WAVE/1.WAV", "wav.scp")
     with pytest.raises(BadInput, match=r"wav\.scp: .* does not lie below the corpus's folder"):
         refuse_outside(name, "wav.scp")
+
+
+def test_too_little_sound_and_speakers_who_are_not_there_are_refused():
+    with pytest.raises(BadInput, match=r"a waveform of shape \[399\]: expected \[n\] with 400 samples or more"):
+        log_mel(np.zeros(399))
+    with pytest.raises(BadInput, match="made of waveforms, there are none here"):
+        Utterances.of([], [])
+    both = Utterances.of([np.zeros(400)] * 2, [0, 3])
+    with pytest.raises(BadInput, match="no utterance is the speaker 7's: there are 0, 3"):
+        both.of_speakers([3, 7])
+    with pytest.raises(BadInput, match="utterances of no speaker"):
+        both.of_speakers([])

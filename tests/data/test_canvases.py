@@ -92,3 +92,7 @@ def test_bad_input_is_named():
         make(np.zeros((3, 3, 8, 8), np.uint8), LABELS, 1, LAYOUT, 0)
     with pytest.raises(BadInput, match="part 'valid': known are train, test"):
         load("digits", "valid", 1, LAYOUT)
+    with pytest.raises(BadInput, match="count=0: expected a whole number, at least 1"):
+        make(DIGITS, LABELS, 0, LAYOUT, 0)
+    with pytest.raises(BadInput, match="seed=-1: expected a whole number, at least 0"):
+        make(DIGITS, LABELS, 1, LAYOUT, -1)

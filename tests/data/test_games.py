@@ -129,6 +129,21 @@ def test_without_ale_py_one_line_says_what_is_missing(monkeypatch):
         games.make("breakout", 0)
 
 
+@pytest.mark.parametrize("name", ["bricks", pytest.param("breakout", marks=needs_atari)])
+def test_a_seed_below_0_is_refused(name: str):
+    with pytest.raises(BadInput, match="seed=-1: expected a whole number, at least 0"):
+        games.make(name, -1)
+
+
+@needs_atari
+def test_after_each_beginning_fire_and_the_second_button_of_the_game_are_pressed(monkeypatch):
+    game, held = games.make("breakout", 0), []
+    hold = game._hold
+    monkeypatch.setattr(game, "_hold", lambda button: held.append(button) or hold(button))
+    game.begin()
+    assert held == [game.buttons[1], game.buttons[2]] == [1, 3]  # of breakout the second one is the emulator's RIGHT
+
+
 @needs_atari
 def test_an_unknown_game_is_refused():
     with pytest.raises(BadInput, match="no game 'brakeout'; there are: bricks, adventure"):

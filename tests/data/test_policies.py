@@ -89,6 +89,18 @@ def test_what_is_no_policy_is_refused(policy: Policy, tmp_path: Path):
         policies.read(path)
 
 
+def test_what_could_not_be_read_again_is_not_written(policy: Policy, tmp_path: Path):
+    large = Policy([policy.weights[0] * 7e4, policy.weights[1]], policy.biases, policy.bound)
+    with pytest.raises(BadInput, match=r"must be finite \(float16 ends at 65,504\)"):
+        policies.save(large, tmp_path / "a.npz")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_policy_without_layers_is_refused(policy: Policy):
+    with pytest.raises(BadInput, match="a policy has one layer or more"):
+        Policy([], [], policy.bound)
+
+
 def test_observations_of_another_shape_are_refused(policy: Policy):
     with pytest.raises(BadInput, match=r"takes observations of shape \[n, 2\], not \[2\]"):
         policy(np.zeros(2))

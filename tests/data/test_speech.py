@@ -178,6 +178,13 @@ def test_speakers_held_out_are_judged_on_and_not_learned_from():
         hold_out(made, 4)
 
 
+def test_trials_and_splits_of_a_seed_below_0_are_refused():
+    with pytest.raises(BadInput, match="seed=-1: expected a whole number, at least 0"):
+        all_trials(np.repeat([0, 1], 2), seed=-1)
+    with pytest.raises(BadInput, match="seed=-1: expected a whole number, at least 0"):
+        hold_out(voices.synthetic(replace(SMALL, train_speakers=5)), 2, seed=-1)
+
+
 # Corpora
 
 

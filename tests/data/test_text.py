@@ -83,6 +83,13 @@ def test_a_text_without_enough_of_each_vowel_is_refused():
             text.passages(text.parse("toy", f"ANNA:\n{words}"), window=32, each=5)
 
 
+def test_passages_of_nothing_are_refused(play):
+    for wrong in ({"window": 0}, {"each": -3}):
+        (name, value), *_ = wrong.items()
+        with pytest.raises(BadInput, match=f"^{name}={value}: expected a whole number, at least 1$"):
+            text.passages(play, **{"window": 16, "each": 20} | wrong)
+
+
 @pytest.mark.skipif(not SHAKESPEARE.is_file(), reason="the packed text is not beside the repository")
 def test_the_public_text_has_three_thousand_passages_and_two_thousand_to_be_tested_on():
     found = text.passages(text.parse("tinyshakespeare", SHAKESPEARE.read_text()), window=128, each=600)

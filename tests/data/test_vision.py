@@ -72,6 +72,11 @@ def test_made_sets_are_the_same_every_time_and_nobody_elses(name):
         np.testing.assert_array_equal(getattr(second, part), getattr(third, part))
 
 
+def test_moons_of_a_seed_below_0_are_refused():
+    with pytest.raises(BadInput, match="seed=-1: expected a whole number, at least 0"):
+        vision.moons(-1)
+
+
 def test_an_unknown_name_is_refused_with_the_known_ones():
     with pytest.raises(BadInput, match=r"'mnits'; there are: digits, moons, mnist, cifar10, cifar100, imagenet$"):
         vision.load("mnits")

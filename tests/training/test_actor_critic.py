@@ -292,6 +292,7 @@ def test_what_cannot_be_is_refused():
         ({"games": 0}, "games=0 must be at least 1"),
         ({"discount": 1.5}, r"discount=1.5 must lie in \(0, 1\]"),
         ({"parts": 5}, "3 games of 4 steps"),
+        ({"epochs": 4}, "epochs=4: A2C learns from the same steps once, expected 1"),
         ({"precision": "int4"}, "precision='int4': known are"),
         ({"value": math.nan}, "value=nan must not be negative, and finite"),
         ({"entropy": -1.0}, "entropy=-1.0 must not be negative, and finite"),
@@ -319,3 +320,8 @@ def test_a_film_keeps_moments_of_one_game_and_its_score(monkeypatch):
     for times in ([], [3, 1], [-1]):
         with pytest.raises(BadInput, match="ascending order"):
             film(lambda seen: 0, "scripted", times)
+
+
+def test_a_film_of_a_seed_below_0_is_refused():
+    with pytest.raises(BadInput, match="seed=-1: expected a whole number, at least 0"):
+        film(lambda seen: 0, "bricks", [0], seed=-1)

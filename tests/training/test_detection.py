@@ -203,6 +203,12 @@ def test_who_finds_nothing_has_none(some):
         average_precision(some, [nothing] * 3)
 
 
+def test_of_canvases_without_a_box_there_is_no_precision():
+    found = Findings(torch.tensor([[0.0, 0.0, 9.0, 9.0]]), torch.tensor([3]), torch.tensor([0.9]))
+    with pytest.raises(BadInput, match="none of 1 canvases has a box: average precision needs one or more"):
+        average_precision(one_canvas(np.zeros((0, 4)), []), [found])
+
+
 def test_batches_are_canvases_with_what_is_on_them(some):
     images, truth = batches(some, 6, lambda images: images.float(), count=4)(torch.Generator().manual_seed(0))
     for image, boxes, labels in zip(images, truth.boxes, truth.labels, strict=True):

@@ -19,6 +19,12 @@ def test_moments_are_those_of_numpy():
     assert covariance.numpy() == pytest.approx(np.cov(values.double().numpy().T))
 
 
+def test_of_a_single_feature_the_covariance_is_a_matrix_too():
+    values = torch.tensor([[1.0], [3.0], [8.0]])
+    assert [part.tolist() for part in moments(values)] == [[4.0], [[13.0]]]
+    assert frechet(moments(values), moments(values + 2)) == pytest.approx(4)
+
+
 def test_of_one_dimension_it_is_the_difference_of_means_and_of_deviations_squared():
     one = (torch.tensor([1.0]).double(), torch.tensor([[4.0]]).double())
     other = (torch.tensor([4.0]).double(), torch.tensor([[25.0]]).double())
@@ -51,6 +57,8 @@ def test_features_are_what_enters_the_layer_whatever_the_batches():
 def test_bad_input_is_named():
     with pytest.raises(BadInput, match="at least two images"):
         moments(torch.zeros(1, 4))
+    with pytest.raises(BadInput, match=r"features of shape \[3, 0\]"):
+        moments(torch.zeros(3, 0))
     with pytest.raises(BadInput, match="not finite"):
         moments(torch.tensor([[1.0], [float("nan")]]))
     with pytest.raises(BadInput, match="no layer 'fc9'; the network has 0, 1"):

@@ -208,3 +208,11 @@ def test_a_text_shorter_than_the_window_is_refused():
 def test_a_text_in_which_nothing_comes_next_is_refused(count):
     with pytest.raises(BadInput, match=f"a text of {count} tokens is too short to be foretold: expected two or more"):
         bits(Always(torch.zeros(3)), torch.zeros(count, dtype=torch.int64), 4)
+
+
+@pytest.mark.parametrize("read", [windows, lambda *sizes: bits(Always(torch.zeros(10)), *sizes)])
+def test_a_window_or_a_batch_of_nothing_is_refused(read):
+    with pytest.raises(BadInput, match="window=0: expected a whole number, at least 1"):
+        read(TEXT, 0, 4)
+    with pytest.raises(BadInput, match="batch=0: expected a whole number, at least 1"):
+        read(TEXT, 16, 0)

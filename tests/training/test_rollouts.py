@@ -77,3 +77,5 @@ def test_evaluations_that_cannot_be_are_refused():
         rollouts(lambda seen: np.array([0, np.nan])[:, None, None] * np.ones((2, 1, 3)), "hopper", [1, 2], 1)
     with pytest.raises(BadInput, match="environment 'ant'"):
         rollouts(Agents([0]), "ant", [1])
+    with pytest.raises(BadInput, match="seed=-1: expected a whole number, at least 0"):
+        rollouts(Agents([0, 1]), "hopper", [1, -1], 1)

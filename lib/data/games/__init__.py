@@ -41,7 +41,7 @@ def make(name: str, seed: int) -> Game:
     """Make the game of this name; all that is random in it is drawn from the seed.
 
     Raises:
-        BadInput: Atari's games are not installed, or have none of this name.
+        BadInput: a seed below 0, or Atari's games are not installed, or have none of this name.
     """
     if name == BRICKS:
         from lib.data.games.bricks import Bricks

@@ -11,14 +11,15 @@ from functools import cache
 import numpy as np
 import torch
 
-from lib.base import BadInput
+from lib.base import BadInput, refuse_uncounted
 
 SKIP = 4  # frames that a button is held; the picture is the brighter of the last two, because sprites flicker
 SIDE = 84
 WAITS = 30  # at most so many frames pass before a new game is played
 STICKY = 0.0  # the chance that the emulator repeats the last button instead; 0 as in NoFrameskip-v4
 FRAMES = 400_000  # after which a game is over, as in NoFrameskip-v4
-NOTHING, FIRE, RIGHT = 0, 1, 2  # buttons by their numbers in the emulator
+NOTHING, FIRE = 0, 1  # buttons by their numbers in the emulator
+SECOND = 2  # a place among the game's own buttons, whichever lies there: reference 33 presses it after FIRE
 
 
 def available() -> bool:
@@ -34,18 +35,20 @@ class Atari:
     """Play one game in the emulator.
 
     A step holds a button for four frames. After a lost life the game goes on; a new game begins with 1 to 30 frames of
-    doing nothing. Where there is a button to fire it is pressed after each beginning, because nothing happens without.
-    What is seen are 84 x 84 grey pixels, each the mean of the area that it covers.
+    doing nothing. Where there is a button to fire it is pressed after each beginning, because nothing happens without,
+    and then the game's next button, as reference 33 does. What is seen are 84 x 84 grey pixels, each the mean of the
+    area that it covers.
 
     Args:
         name: of the game, such as "breakout".
         seed: of the emulator, and of how many frames pass before a new game.
 
     Raises:
-        BadInput: `ale-py` is not installed, or has no such game.
+        BadInput: a seed below 0, or `ale-py` is not installed, or has no such game.
     """
 
     def __init__(self, name: str, seed: int):
+        refuse_uncounted(0, seed=seed)
         if not available():
             raise BadInput(f"{name} is a game of Atari's, which need ale-py (GPL-2.0): pip install ale-py")
         from ale_py import ALEInterface, LoggerMode, roms
@@ -68,7 +71,7 @@ class Atari:
     def begin(self) -> None:
         """Begin anew after the game's end, else go on with the next life."""
         self._anew() if self.over else self._hold(NOTHING)
-        for button in (FIRE, RIGHT) if self.fires else ():
+        for button in (FIRE, SECOND) if self.fires else ():
             if self.over:
                 self._anew()
             self._hold(self.buttons[button])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from lib.base import refuse_uncounted
+
 SIZE, PADDLE, LIVES, LIMIT = 10, 3, 3, 300
 WALL = slice(1, 3)  # the rows that are bricks at first
 STAY, LEFT, RIGHT = range(3)
@@ -20,11 +22,15 @@ class Bricks:
 
     Args:
         seed: of the places and directions of new balls.
+
+    Raises:
+        BadInput: a seed below 0.
     """
 
     actions = 3
 
     def __init__(self, seed: int):
+        refuse_uncounted(0, seed=seed)
         self.draws = np.random.default_rng(seed)
         self.over = True
         self.wall = np.zeros((WALL.stop - WALL.start, SIZE), bool)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import kaldi_native_fbank as knf
 import numpy as np
 
+from lib.base import BadInput
+
 RATE = 16_000  # samples a second
 BANDS = 40
 WINDOW, SHIFT = 400, 160  # samples: 25 ms and 10 ms
@@ -24,7 +26,12 @@ def log_mel(samples: np.ndarray) -> np.ndarray:
 
     Args:
         samples: [n] at 16 kHz, in the range of 16-bit integers.
+
+    Raises:
+        BadInput: samples of another shape, or fewer than one window.
     """
+    if np.ndim(samples) != 1 or not frames(len(samples)):
+        raise BadInput(f"a waveform of shape {list(np.shape(samples))}: expected [n] with {WINDOW} samples or more")
     options = knf.FbankOptions()
     options.frame_opts.dither = 0
     options.mel_opts.num_bins = BANDS

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from lib.base import BadInput
+from lib.base import BadInput, refuse_uncounted
 from lib.data.speech.filterbank import BANDS, log_mel
 
 IMPOSTORS = 10  # trials of two speakers for each of one
@@ -56,8 +56,14 @@ class Utterances:
     def of(
         cls, waveforms: Iterable[np.ndarray], speakers: Sequence[int], sessions: np.ndarray | None = None
     ) -> Utterances:
-        """Compute the features of waveforms at 16 kHz in the range of 16-bit integers."""
+        """Compute the features of waveforms at 16 kHz in the range of 16-bit integers.
+
+        Raises:
+            BadInput: no waveform, or one that is shorter than a window.
+        """
         banks = [log_mel(samples) for samples in waveforms]
+        if not banks:
+            raise BadInput("utterances are made of waveforms, there are none here: expected one or more")
         means = np.stack([bank.mean(0) for bank in banks])
         features = np.concatenate([bank - mean for bank, mean in zip(banks, means, strict=True)])
         return cls(features, np.cumsum([0, *map(len, banks)]), np.asarray(speakers, np.int64), means, sessions)
@@ -70,7 +76,16 @@ class Utterances:
         return self.features[self.starts[index] : self.starts[index + 1]]
 
     def of_speakers(self, chosen: Sequence[int]) -> Utterances:
-        """Take the utterances of these speakers alone, whose labels become 0, 1, ... in the order given."""
+        """Take the utterances of these speakers alone, whose labels become 0, 1, ... in the order given.
+
+        Raises:
+            BadInput: no speaker, or one without an utterance.
+        """
+        there = set(self.speakers.tolist())
+        if absent := [speaker for speaker in chosen if speaker not in there]:
+            raise BadInput(f"no utterance is the speaker {absent[0]}'s: there are {', '.join(map(str, sorted(there)))}")
+        if not len(chosen):
+            raise BadInput("utterances of no speaker: expected one speaker or more")
         labels = {speaker: label for label, speaker in enumerate(chosen)}
         chosen = [index for index, speaker in enumerate(self.speakers) if speaker in labels]
         return Utterances(
@@ -160,8 +175,9 @@ def all_trials(
             is harder because what tells the groups apart does not help. None: any two speakers do.
 
     Raises:
-        BadInput: no two speakers are of one group.
+        BadInput: no two speakers are of one group, or a seed below 0.
     """
+    refuse_uncounted(0, seed=seed)
     first, second = np.triu_indices(len(speakers), 1)
     one = speakers[first] == speakers[second]
     apart = one if sessions is None else one & (sessions[first] != sessions[second])
@@ -182,8 +198,9 @@ def hold_out(data: Speech, count: int, seed: int = 0) -> Speech:
     the seed.
 
     Raises:
-        BadInput: fewer than two speakers would be left to learn from, or to be judged on.
+        BadInput: fewer than two speakers would be left to learn from, or to be judged on; a seed below 0.
     """
+    refuse_uncounted(0, seed=seed)
     if not 2 <= count <= data.speakers - 2:
         raise BadInput(f"{count} speakers held out of {data.speakers}: expected 2 to {data.speakers - 2}")
     order = np.random.default_rng(seed).permutation(data.speakers)
