@@ -3,6 +3,7 @@
 import io
 import struct
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -211,3 +212,5 @@ def test_too_little_sound_and_speakers_who_are_not_there_are_refused():
         both.of_speakers([3, 7])
     with pytest.raises(BadInput, match="utterances of no speaker"):
         both.of_speakers([])
+    with pytest.raises(BadInput, match="utterances must lie within frames 0 to 2, each with one frame or more"):
+        replace(both, starts=np.array([0, 1]), ends=np.array([1, 3]))

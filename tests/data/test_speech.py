@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import tracemalloc
 import wave
 from dataclasses import replace
 from pathlib import Path
@@ -121,6 +122,20 @@ def test_harder_trials_have_two_speakers_of_one_group_and_the_same_ones_of_one_s
         all_trials(speakers, sessions, speakers)
 
 
+def test_trials_of_many_utterances_are_drawn_of_all_pairs_without_a_list_of_them():
+    speakers = np.random.default_rng(0).permutation(np.arange(1500) // 3)
+    tracemalloc.start()
+    trials = all_trials(speakers, seed=2)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    first, second = np.triu_indices(len(speakers), 1)  # 1.1 million pairs
+    same = speakers[first] == speakers[second]
+    drawn = np.random.default_rng(2).choice(np.flatnonzero(~same), 10 * same.sum(), replace=False)
+    chosen = np.sort(np.concatenate([np.flatnonzero(same), drawn]))
+    np.testing.assert_array_equal(trials.pairs, np.stack([first[chosen], second[chosen]], 1))
+    assert most < first.nbytes / 4
+
+
 def test_made_voices_of_one_pitch_range_are_both_above_the_median_pitch_or_both_below():
     made = voices.synthetic(replace(SMALL, train_speakers=2, test_speakers=6))
     pitches = np.array([voices.voice(np.random.default_rng([0, 2 + k])).pitch for k in range(6)])
@@ -166,6 +181,8 @@ def test_speakers_held_out_are_judged_on_and_not_learned_from():
     split = hold_out(made, 2, seed=3)
     assert (split.speakers, len(split.train), len(split.test)) == (3, 12, 8)
     assert split.train.speakers.tolist() == np.repeat([0, 1, 2], 4).tolist()
+    assert split.train.features is made.train.features is split.test.features  # a memory map is not read into memory
+    assert split.train.lengths.tolist() == [len(split.train[i]) for i in range(12)]
     parts = [{part[i].tobytes() for i in range(len(part))} for part in (split.train, split.test, made.test)]
     whole = {made.train[i].tobytes() for i in range(len(made.train))}
     assert parts[0] | parts[1] == whole

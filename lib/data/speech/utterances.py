@@ -27,6 +27,8 @@ class Utterances:
         means: float32 [n, 40], what was subtracted.
         sessions: int64 [n], which recording session of its speaker an utterance belongs to; None: each is one of its
             own.
+        ends: int64 [n], where each utterance ends, if these are some of those in `features` (`of_speakers`), which are
+            not copied; then `starts` is [n] too. None: each ends where the next begins.
     """
 
     features: np.ndarray
@@ -34,19 +36,22 @@ class Utterances:
     speakers: np.ndarray
     means: np.ndarray
     sessions: np.ndarray | None = None
+    ends: np.ndarray | None = None
 
     def __post_init__(self):
         count, rows = len(self.speakers), len(self.features)
         shapes = {"features": (rows, BANDS), "starts": (count + 1,), "speakers": (count,), "means": (count, BANDS)}
         shapes |= {} if self.sessions is None else {"sessions": (count,)}
+        shapes |= {} if self.ends is None else {"starts": (count,), "ends": (count,)}
         for name, shape in shapes.items():
             array, kinds = getattr(self, name), "f" if name in ("features", "means") else "iu"
             if array.shape != shape or array.dtype.kind not in kinds:
                 found = f"{list(array.shape)} of {array.dtype}"
                 raise BadInput(f"utterances of {count} labels and {rows} frames have {name} {found}, not {list(shape)}")
-        lengths = np.diff(self.starts)
-        if self.starts[0] != 0 or self.starts[-1] != rows or (lengths < 1).any():
+        if self.ends is None and (self.starts[0] != 0 or self.starts[-1] != rows or (self.lengths < 1).any()):
             raise BadInput(f"utterances must follow one another from frame 0 to {rows}, each with one frame or more")
+        if self.ends is not None and ((self.starts < 0) | (self.lengths < 1) | (self.ends > rows)).any():
+            raise BadInput(f"utterances must lie within frames 0 to {rows}, each with one frame or more")
         if count and self.speakers.min() < 0:
             raise BadInput(f"utterances have the speaker {self.speakers.min()}: speakers are counted from 0")
         if not np.isfinite(self.means).all():
@@ -73,7 +78,12 @@ class Utterances:
 
     def __getitem__(self, index: int) -> np.ndarray:
         """Return one whole utterance, float32 [frames, 40]."""
-        return self.features[self.starts[index] : self.starts[index + 1]]
+        return self.features[self.starts[index] : (self.starts[1:] if self.ends is None else self.ends)[index]]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Count the frames of each utterance, int64 [n]."""
+        return np.diff(self.starts) if self.ends is None else self.ends - self.starts
 
     def of_speakers(self, chosen: Sequence[int]) -> Utterances:
         """Take the utterances of these speakers alone, whose labels become 0, 1, ... in the order given.
@@ -89,11 +99,12 @@ class Utterances:
         labels = {speaker: label for label, speaker in enumerate(chosen)}
         chosen = [index for index, speaker in enumerate(self.speakers) if speaker in labels]
         return Utterances(
-            np.concatenate([self[index] for index in chosen]),
-            np.cumsum([0, *(len(self[index]) for index in chosen)]),
+            self.features,  # as they are: they may be a memory map that is larger than the memory
+            self.starts[chosen],
             np.array([labels[speaker] for speaker in self.speakers[chosen]]),
             self.means[chosen],
             None if self.sessions is None else self.sessions[chosen],
+            self.starts[chosen] + self.lengths[chosen],
         )
 
     def crops(self, chosen: Sequence[int], frames: int, uniforms: Sequence[float]) -> np.ndarray:
@@ -178,17 +189,29 @@ def all_trials(
         BadInput: no two speakers are of one group, or a seed below 0.
     """
     refuse_uncounted(0, seed=seed)
-    first, second = np.triu_indices(len(speakers), 1)
-    one = speakers[first] == speakers[second]
-    apart = one if sessions is None else one & (sessions[first] != sessions[second])
-    targets = np.flatnonzero(apart)
-    others = np.flatnonzero(~one if groups is None else ~one & (groups[first] == groups[second]))
-    if groups is not None and not len(others):
+
+    def later(first: int) -> tuple[np.ndarray, np.ndarray]:
+        """Find the utterances after this one that make a trial with it: of its speaker, and of others."""
+        one = speakers[first + 1 :] == speakers[first]
+        apart = one if sessions is None else one & (sessions[first + 1 :] != sessions[first])
+        others = ~one if groups is None else ~one & (groups[first + 1 :] == groups[first])
+        return first + 1 + np.flatnonzero(apart), first + 1 + np.flatnonzero(others)
+
+    # the pairs of two speakers are counted and never listed, because there are as many as utterances squared
+    counts = np.array([[len(part) for part in later(first)] for first in range(len(speakers))], np.int64).reshape(-1, 2)
+    targets, others = counts.sum(0)
+    if groups is not None and not others:
         raise BadInput("trials within groups need two speakers of one group; here each speaker has one of its own")
-    count = min(len(others), IMPOSTORS * len(targets))
-    drawn = np.random.default_rng(seed).choice(others, count, replace=False)
-    chosen = np.sort(np.concatenate([targets, drawn]))
-    return Trials(np.stack([first[chosen], second[chosen]], 1), one[chosen])
+    drawn = np.sort(np.random.default_rng(seed).choice(others, min(others, IMPOSTORS * targets), replace=False))
+    pairs, begin = [np.empty((0, 2), np.int64)], 0
+    for first, end in enumerate(counts[:, 1].cumsum()):
+        same, other = later(first)
+        mine = drawn[slice(*np.searchsorted(drawn, (begin, end)))] - begin
+        second = np.sort(np.concatenate([same, other[mine]]))
+        pairs.append(np.stack([np.full_like(second, first), second], 1))
+        begin = end
+    found = np.concatenate(pairs)
+    return Trials(found, speakers[found[:, 0]] == speakers[found[:, 1]])
 
 
 def hold_out(data: Speech, count: int, seed: int = 0) -> Speech:

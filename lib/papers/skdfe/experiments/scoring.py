@@ -21,7 +21,7 @@ def embeddings(network: nn.Module, utterances: Utterances, device: str = "cpu") 
     Utterances of the same length are embedded together: padding would change the statistics.
     """
     network.eval()
-    lengths = np.diff(utterances.starts)
+    lengths = utterances.lengths
     found: dict[int, np.ndarray] = {}
     with torch.no_grad():
         for length in np.unique(lengths):
