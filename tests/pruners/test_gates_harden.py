@@ -233,3 +233,51 @@ def test_a_network_with_masks_gets_no_gates():
     pruners.attach(model, pruners.unstructured(pruners.magnitude(model), 0.5))
     with pytest.raises(BadInput, match=r"^0\.weight has a mask, which cutting units would lose"):
         gates.gated(model)
+
+
+@pytest.mark.parametrize(
+    "between",
+    [nn.AvgPool2d(3, 1, 1), nn.MaxPool2d(3, 1, 1), nn.AdaptiveAvgPool2d(8), nn.BatchNorm2d(3)],
+    ids=lambda between: type(between).__name__,
+)
+def test_what_mixes_the_units_of_a_linear_is_not_followed(between):
+    """Pools and norms of images: the units of a Linear lie along the last axis, channels along the second."""
+    model = nn.Sequential(nn.Linear(8, 8), between, nn.ReLU(), nn.Linear(8, 4)).eval()
+    gated = gates.gated(model, ["3"]).eval()
+    assert gates.trace(gated)["3"].source is None
+    with torch.no_grad():
+        gates.gates_of(gated)[0].phi[:3] = -5
+    inputs = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    assert torch.allclose(gates.harden(gated)(inputs), gated(inputs), atol=1e-6)
+
+
+def test_the_units_of_a_linear_are_not_followed_through_the_function_of_a_pool():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 4)
+
+        def forward(self, x):
+            return self.b(nn.functional.avg_pool2d(nn.functional.max_pool2d(self.a(x), 3, 1, 1), 3, 1, 1))
+
+    assert gates.gateable(gates.trace(Net())) == []
+
+
+def test_a_norm_called_by_keyword_and_a_parameter_named_as_a_method_are_followed():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.bn, self.out = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 2, 3)
+            self.relu = nn.Parameter(torch.ones(2, 1, 1))
+
+        def forward(self, tanh):
+            return self.out(self.bn(input=self.conv(tanh))) * self.relu
+
+    model = gates.gated(Net()).eval()
+    assert isinstance(model.bn, gates.Gated)
+    with torch.no_grad():
+        model.bn.gates.phi[:2] = -5
+    images = torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    small = gates.harden(model)
+    assert small.conv.out_channels == 2
+    assert torch.allclose(small(images), model(images), atol=1e-6)

@@ -17,14 +17,15 @@ from lib.pruners.uses import positions
 
 # What keeps a silent channel silent: 0 stays 0, and channels do not mix.
 SILENT_MODULES = (
-    nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Identity,
-    nn.Dropout, nn.Dropout2d, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d,
+    nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Identity, nn.Dropout, nn.Dropout2d,
 )  # fmt: skip
 SILENT_FUNCTIONS = (
-    torch.relu, torch.tanh, F.relu, F.leaky_relu, F.elu, F.gelu, F.silu, F.dropout, F.max_pool2d,
-    F.avg_pool2d, F.adaptive_avg_pool2d,
+    torch.relu, torch.tanh, F.relu, F.leaky_relu, F.elu, F.gelu, F.silu, F.dropout,
 )  # fmt: skip
 SILENT_METHODS = ("relu", "tanh", "contiguous")
+# So do these with the channels of an image; the units of a Linear, along the last axis, they mix.
+POOL_MODULES = (nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d)
+POOL_FUNCTIONS = (F.max_pool2d, F.avg_pool2d, F.adaptive_avg_pool2d)
 
 
 @dataclass
@@ -105,10 +106,10 @@ def trace(model: nn.Module, shape: Sequence[int] | None = None) -> dict[str, Lay
         if layered:
             layers[node.target] = _layer(node.target, module, gates, above[0], layers)
             origins[node] = node.target
-        elif isinstance(module, nn.BatchNorm2d) and _alone_after(node.args[0], layers):
+        elif isinstance(module, nn.BatchNorm2d) and _alone_after(node.all_input_nodes[0], layers):
             layers[above[0]].norm, layers[above[0]].outputs = node.target, gates
             origins[node] = above[0]
-        elif _silent(node, module):
+        elif _silent(node, module, layers.get(above[0]) if above else None):
             origins[node] = above[0]
         else:
             for name in filter(None, above):
@@ -203,17 +204,23 @@ def _layer(name: str, module: nn.Module, gates: Gates | None, source: str | None
 
 
 def _alone_after(node: fx.Node, layers: dict[str, Layer]) -> bool:
-    """Whether a batch norm reads a layer's output as it is, and nobody else does."""
-    return node.op == "call_module" and node.target in layers and len(node.users) == 1
+    """Whether a batch norm reads a convolution's output as it is, and nobody else does."""
+    found = layers.get(node.target) if node.op == "call_module" else None
+    return found is not None and isinstance(found.module, nn.Conv2d) and len(node.users) == 1
 
 
-def _silent(node: fx.Node, module: nn.Module | None) -> bool:
-    """Whether what a node computes keeps a silent channel silent."""
+def _silent(node: fx.Node, module: nn.Module | None, source: Layer | None) -> bool:
+    """Whether what a node computes keeps a silent channel of the source silent."""
+    if node.op not in ("call_module", "call_function", "call_method"):  # an input or a parameter may be named relu
+        return False
     if isinstance(module, nn.Flatten) or node.target in (torch.flatten, "flatten"):
         return _flattens(node, module)
+    image = source is not None and isinstance(source.module, nn.Conv2d)
     if node.op == "call_module":
-        return isinstance(module, SILENT_MODULES)
-    return node.target in (SILENT_FUNCTIONS if node.op == "call_function" else SILENT_METHODS)
+        return isinstance(module, SILENT_MODULES) or (image and isinstance(module, POOL_MODULES))
+    if node.op == "call_function":
+        return node.target in SILENT_FUNCTIONS or (image and node.target in POOL_FUNCTIONS)
+    return node.target in SILENT_METHODS
 
 
 def _flattens(node: fx.Node, module: nn.Module | None) -> bool:
