@@ -36,8 +36,8 @@ class GatedTraining:
 
     Attributes:
         epochs: of the three stages; of the second at most, where `rest` or the end of an expansion shortens it.
-        lambdas: one a gated layer; the lambda of equation 1 is this over N, the number of training examples. In
-            practice gates pay for each weight they switch.
+        lambdas: one a gated layer, in the order of the forward pass; the lambda of equation 1 is this over N, the
+            number of training examples. In practice gates pay for each weight they switch.
         k: slope in stage 2.
         batch: examples a step.
         learning_rate: of Adam. The paper says "initial" and no more; `drops` are epochs after which it is divided by
@@ -136,8 +136,8 @@ def train(
         One row an epoch: epoch (from 1), stage, k, regularised_loss (equation 8, mean over the epoch's batches as
         drawn), validation_loss (regularised, None where it is not needed), woken (units woken after this epoch; none
         after the stage's last, which would not train them with their gates), ended (stage 2 ends here, before its
-        epochs are over), open (in stage 2: the open gates of each layer), share (in stage 2, with `shares`: of the
-        weights at the start, those left), and
+        epochs are over), open (in stage 2: the open gates of each layer, in the order of the lambdas), share
+        (in stage 2, with `shares`: of the weights at the start, those left), and
         where the network was measured, before units were woken: accuracy (test, percent, gates by their test-time
         rule), architecture, architecture_live, parameters, parameters_live, flops (see `gates.architecture` and
         `sizes`), and with taus `at`: {tau: the same columns}.

@@ -1,5 +1,6 @@
 """Laws of `lib.pruners.gates`: gates, what they cost, how networks with them are counted, and expansion."""
 
+import copy
 import math
 
 import numpy as np
@@ -17,6 +18,7 @@ from lib.models.plain import moons_mlp
 from lib.models.resnet import small_resnet
 from lib.pruners import gates
 from lib.pruners.gates.gate import hard_concrete, hard_sigmoid, sigmoid, stretched
+from tests.pruners.by_keyword import ByKeyword
 from tests.pruners.gating import BINARY, examples, loss_on, phis, put
 
 
@@ -191,6 +193,42 @@ def test_the_penalty_is_lambda_times_the_expected_number_of_weights_and_its_grad
     torch.testing.assert_close(phis(model)[2].grad, -50 * 7 * pi[2] * (1 - pi[2]))
 
 
+class Backwards(nn.Module):
+    """Its layers are registered in another order than the forward pass has."""
+
+    def __init__(self):
+        super().__init__()
+        self.c, self.b, self.a = nn.Linear(5, 2), nn.Linear(4, 5), nn.Linear(3, 4)
+
+    def forward(self, x):
+        return self.c(self.b(self.a(x).relu()).relu())
+
+
+def test_gates_come_in_the_order_of_the_forward_pass_however_layers_are_registered():
+    both = gates.gated(Backwards(), ["b", "c"], start=(3, 1))
+    one_by_one = gates.gated(gates.gated(Backwards(), ["c"], start=1), ["b"], start=3)
+    for model in (both, copy.deepcopy(both), one_by_one):
+        assert [len(one.phi) for one in gates.gates_of(model)] == [4, 5]
+        counts = [int(one.is_open().sum()) for one in gates.gates_of(model)]
+        assert "-".join(map(str, [3, *counts, 2])) == gates.architecture(gates.trace(model)) == "3-3-1-2"
+        (gates.penalty(model, [1.0, 0.0]) * 1.0).backward()
+        assert bool((model.b.gates.phi.grad > 0).all())
+        assert bool((model.c.gates.phi.grad == 0).all())
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "shape"),
+    [(nn.Linear(4, 4), nn.Linear(4, 4), (4,)), (nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1), (4, 3, 3))],
+    ids=["Linear", "Conv2d"],
+)
+def test_a_gated_layer_may_be_called_by_keyword(first, second, shape):
+    plain = nn.Sequential(ByKeyword(first), nn.ReLU(), ByKeyword(second)).eval()
+    model = gates.gated(plain).eval()
+    gates.set_k(model, gates.INFINITE)
+    inputs = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(model(inputs), plain(inputs))
+
+
 # Sizes, at the start and after: the paper's tables
 
 
@@ -248,6 +286,19 @@ def test_gates_start_open_in_95_percent_of_draws_or_dormant_in_as_many(k, dorman
     assert first.probability()[~first.awake].mean().item() == pytest.approx(closed, abs=0.006)
     assert first.phi[first.awake].std().item() == pytest.approx(0.01, abs=0.004)
     assert first.dormant().tolist() == (~first.awake).tolist()
+
+
+@pytest.mark.parametrize("k", [7.0, 20.0, 300.0, gates.INFINITE])
+def test_gates_that_are_to_start_open_do_at_every_slope(k):
+    wide = nn.Sequential(nn.Linear(2, 128), nn.ReLU(), nn.Linear(128, 2))
+    (one,) = gates.gates_of(gates.gated(wide, k=k))
+    assert int(one.is_open().sum()) == 128
+    model = gates.gated(wide, k=k, start=100)
+    (one,) = gates.gates_of(model)
+    assert one.is_open().tolist() == one.awake.tolist()
+    layers, draw = gates.trace(model), torch.Generator().manual_seed(0)
+    woken = [gates.wake(layers, "2", draw) for _ in range(28)]
+    assert bool(one.is_open()[woken].all())
 
 
 def test_which_units_start_open_is_drawn_from_the_seed():

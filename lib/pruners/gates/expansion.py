@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from lib.base import BadInput
-from lib.pruners.gates.model import OPEN, SPREAD, choose
+from lib.pruners.gates.model import OPEN, choose, deviation
 from lib.pruners.gates.structure import Layer, arriving
 
 
@@ -74,6 +74,6 @@ def wake(layers: dict[str, Layer], name: str, draw: torch.Generator, level: floa
         raise BadInput(f"{name} has no dormant units: all {len(dormant)} have been open, so it cannot be expanded")
     fed = dormant & arriving(layers, name) if layer.inputs is not None else dormant
     unit = int(choose(1, dormant.int() + fed.int(), draw).nonzero())
-    gates.phi[unit] = level * (1 / gates.k) + SPREAD * float(torch.randn((), generator=draw))
+    gates.phi[unit] = level * (1 / gates.k) + deviation(gates.k) * float(torch.randn((), generator=draw))
     gates.awake[unit] = True
     return unit

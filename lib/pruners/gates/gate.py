@@ -88,15 +88,16 @@ class Gates(nn.Module):
         k: its slope now.
         tau: a gate at or below it is closed at test time (equation 13).
         weights: how many weights each gate switches: outputs of a Linear, inputs x kernel of a Conv2d.
+        place: of the layer among those of the forward pass, by which `gates_of` puts the gates in order.
         drawn: z [units] of the pass being computed, in either mode, set by `holding`; None: a pass in training mode
             draws its own from torch's global generator, one in evaluation mode uses `value`.
     """
 
-    def __init__(self, phi: Tensor, awake: Tensor, kind: str, k: float, tau: float, weights: int):
+    def __init__(self, phi: Tensor, awake: Tensor, kind: str, k: float, tau: float, weights: int, place: int = 0):
         super().__init__()
         self.phi = nn.Parameter(phi)
         self.register_buffer("awake", awake)
-        self.kind, self.k, self.tau, self.weights = kind, k, tau, weights
+        self.kind, self.k, self.tau, self.weights, self.place = kind, k, tau, weights, place
         self.drawn: Tensor | None = None
 
     def probability(self) -> Tensor:
@@ -165,17 +166,20 @@ class Gated(nn.Module):
         super().__init__()
         self.layer, self.gates = layer, gates
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Map the layer's inputs to its outputs; shapes are those without gates."""
+    def forward(self, input: Tensor) -> Tensor:
+        """Map the layer's inputs to its outputs; shapes are those without gates.
+
+        The argument has torch's own name, since a model may call its layer by keyword.
+        """
         z = self.gates()
         if isinstance(self.layer, nn.Linear):
-            return self.layer(inputs * z)
+            return self.layer(input * z)
         if isinstance(self.layer, nn.Conv2d):  # a channel's weights are far fewer than its outputs
             own = {"weight": z.view(-1, 1, 1, 1) * self.layer.weight}
             if self.layer.bias is not None:
                 own["bias"] = z * self.layer.bias
-            return _called_with(self.layer, own, inputs)
-        return self.layer(inputs) * z[:, None, None]
+            return _called_with(self.layer, own, input)
+        return self.layer(input) * z[:, None, None]
 
 
 def _called_with(layer: nn.Module, own: dict[str, Tensor], inputs: Tensor) -> Tensor:
@@ -194,7 +198,7 @@ def _called_with(layer: nn.Module, own: dict[str, Tensor], inputs: Tensor) -> Te
 
 
 def gates_of(model: nn.Module) -> list[Gates]:
-    """Collect the gates of all layers, in the order of the model's modules.
+    """Collect the gates of all layers, in the order of the forward pass that `gated` found.
 
     Raises:
         BadInput: the model has none.
@@ -202,7 +206,7 @@ def gates_of(model: nn.Module) -> list[Gates]:
     found = [module for module in model.modules() if isinstance(module, Gates)]
     if not found:
         raise BadInput(f"{type(model).__name__} has no gates: gates.gated(model, layers) puts them there")
-    return found
+    return sorted(found, key=lambda gates: gates.place)
 
 
 def set_k(model: nn.Module, k: float) -> None:

@@ -19,6 +19,7 @@ from lib.pruners.scores import seeded
 
 OPEN = 3.0  # k phi of a gate that starts open: sigmoid(3) = 0.95 (section 6)
 SPREAD = 0.01  # standard deviation of phi at the start; figure 2 prints N(0.5, 0.01)
+STEEP = 20.0  # from this k on the deviation shrinks as the mean 3/k does, so that what is to start open is open
 
 
 def gated(
@@ -40,7 +41,8 @@ def gated(
     like that: it would turn a closed channel into a constant, which no bias of the next layer can stand for at the
     borders of an image. So where one follows a convolution directly, the gate stands behind it.
 
-    phi starts from N(3/k, 0.01) for open gates (section 6).
+    phi starts from N(3/k, 0.01) for open gates (section 6), above k = 20 from N(3/k, 0.2/k): with the deviation of
+    0.01 many would be closed there.
 
     Args:
         layers: paths of Linear and Conv2d layers, or a single one; None: those of `gateable`.
@@ -83,19 +85,25 @@ def gated(
 
     scale = 1 / k if k else 1.0
     emitted: dict[str, Tensor] = {}  # channels that start open
+    places = {name: place for place, name in enumerate(found)}  # in the forward pass
     for layer, first, width in zip(chosen, start, widths, strict=True):
         channels = emitted.get(layer.source) if isinstance(layer.module, nn.Linear) else None
         rank = torch.zeros(width) if channels is None else spread(channels, width).int()
         awake = first.cpu() if isinstance(first, Tensor) else choose(first, rank, draw)
         if isinstance(layer.module, nn.Conv2d):
             emitted[layer.name] = awake
-        phi = torch.where(awake, OPEN, -dormant) * scale + SPREAD * torch.randn(width, generator=draw)
+        phi = torch.where(awake, OPEN, -dormant) * scale + deviation(k) * torch.randn(width, generator=draw)
         weight = layer.module.weight
         each = weight.numel() // width  # the weights that go with a unit
-        gates = Gates(phi.to(weight), awake.to(weight.device), kind, k, tau, each)
+        gates = Gates(phi.to(weight), awake.to(weight.device), kind, k, tau, each, places[layer.name])
         path = layer.norm or layer.name
         model.set_submodule(path, Gated(model.get_submodule(path), gates))
     return model
+
+
+def deviation(k: float) -> float:
+    """Return the standard deviation of phi at the start for this slope, see `gated`."""
+    return SPREAD * (STEEP / max(k, STEEP))
 
 
 def _each(value: object) -> list:
@@ -129,7 +137,8 @@ def penalty(model: nn.Module, lambdas: Sequence[float]) -> Tensor:
     the last term of equation 9.
 
     Args:
-        lambdas: one a gated layer, in the model's order; negative ones reward open gates.
+        lambdas: one a gated layer, in the order of the forward pass, which is that of `trace`; negative ones reward
+            open gates.
 
     Raises:
         BadInput: a model without gates, or another number of lambdas than of gated layers.
