@@ -26,8 +26,8 @@ class Sizes:
     hidden: int = 512
 
     def __post_init__(self):
-        if not len(self.channels) == len(self.kernels) == len(self.strides):
-            raise BadInput("network: channels, kernels and strides must be as many as there are convolutions")
+        if not len(self.channels) == len(self.kernels) == len(self.strides) >= 1:
+            raise BadInput("network: channels, kernels and strides must be as many as the convolutions, at least 1")
         if min(*self.channels, *self.kernels, *self.strides, self.hidden) < 1:
             raise BadInput(f"network: channels, kernels, strides and hidden must be at least 1, this is {self}")
 
@@ -62,9 +62,11 @@ class ActorCritic(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def forward(self, frames: Tensor) -> tuple[Tensor, Tensor]:
-        """Map frames, uint8 [n, frames, side, side] -> logits [n, actions], values [n]."""
-        x = frames.to(torch.float32) / 255
+        """Map frames, uint8 [n, frames, side, side] -> logits [n, actions], values [n], in float32 or wider."""
+        x = frames.to(next(self.parameters()).dtype) / 255
         for convolution in self.convolutions:
             x = self.relu(convolution(x))
         x = self.relu(self.hidden(x.flatten(1)))
-        return self.actor(x).float(), self.critic(x).float()[:, 0]
+        logits, values = self.actor(x), self.critic(x)
+        wide = torch.promote_types(logits.dtype, torch.float32)
+        return logits.to(wide), values.to(wide)[:, 0]

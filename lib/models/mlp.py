@@ -110,6 +110,8 @@ class MLP(nn.Module):
         """
         if inputs.dim() != 3 or inputs.shape[2] != self.inputs:
             raise BadInput(f"expected inputs of shape [run, batch, {self.inputs}], found {list(inputs.shape)}")
+        if inputs.shape[0] != self.runs:
+            raise BadInput(f"expected inputs of {self.runs} runs, as many as the stack has, found {list(inputs.shape)}")
         for layer in self.layers[:-1]:
             inputs = self.activation(layer(inputs))
         return self.output(self.layers[-1](inputs))
@@ -124,10 +126,13 @@ def take(module: M, runs: Sequence[int]) -> M:
     """Make a copy of a module, of any that is built of `StackedLinear`, with these runs alone, in this order.
 
     Raises:
-        BadInput: no runs.
+        BadInput: no runs, or one that the stack does not hold.
     """
     if not len(runs):
         raise BadInput("no runs to take: a stack needs at least one")
+    for count in {len(layer.bias) for layer in module.modules() if isinstance(layer, StackedLinear)}:
+        if odd := [run for run in runs if not -count <= run < count]:
+            raise BadInput(f"run {odd[0]} of a stack of {count}: expected 0 to {count - 1}")
     return _rebuilt(module, [module], lambda tensors: tensors[0][list(runs)].clone())
 
 

@@ -64,7 +64,8 @@ def statistics(hidden: Tensor) -> Tensor:
 
     The variance divides by T, where wespeaker's divides by T - 1, so that a map of one frame has a deviation too.
     """
-    rows = hidden.flatten(1, 2).float()  # within autocast too: differences of rounded numbers would be noise
+    # at least float32, within autocast too: differences of rounded numbers would be noise
+    rows = hidden.flatten(1, 2).to(torch.promote_types(hidden.dtype, torch.float32))
     mean = rows.mean(2)
     deviation = torch.sqrt(rows.var(2, correction=0) + 1e-7)  # differentiable where nothing varies
     return torch.cat([mean, deviation], 1)

@@ -42,6 +42,17 @@ def test_statistics_are_mean_and_standard_deviation_over_time_alone():
     assert hidden.grad.isfinite().all()
 
 
+@pytest.mark.parametrize(
+    ("dtype", "wide"),
+    [(torch.bfloat16, torch.float32), (torch.float32, torch.float32), (torch.float64, torch.float64)],
+)
+def test_statistics_are_computed_in_float32_or_wider(dtype, wide):
+    hidden = torch.randn(2, 3, 4, 9, generator=torch.Generator().manual_seed(0)).to(dtype)
+    found = statistics(hidden)
+    assert found.dtype == wide
+    assert torch.equal(found, statistics(hidden.to(wide)))
+
+
 # The self-teacher
 
 

@@ -9,9 +9,22 @@ from torch import Tensor, nn
 
 from lib import pruners
 from lib.base import BadInput
-from lib.models import densenet, lenet, mobilenet, recurrent, resnet, resnext, shufflenet, squeezenet, vgg
+from lib.models import (
+    densenet,
+    game_player,
+    lenet,
+    mobilenet,
+    recurrent,
+    resnet,
+    resnext,
+    shufflenet,
+    speaker_resnet,
+    squeezenet,
+    vgg,
+)
 from lib.pruners.permutation import anneal, greedy, permute
 from lib.pruners.permutation import kept_magnitude as matrix_kept
+from lib.pruners.permutation.same import outputs
 
 
 class Attention(nn.Module):
@@ -243,3 +256,18 @@ def test_a_masked_model_and_unknown_layers_are_refused():
     pruners.attach(model, pruners.n_of_m(pruners.magnitude(model).only(["fc1.weight"])))
     with pytest.raises(BadInput, match=r"fc1\.weight has a mask: permute before pruning"):
         permute(model, example("lenet"))
+
+
+@pytest.mark.parametrize("kind", ["speaker", "player"])
+def test_networks_that_widen_narrow_types_are_permuted_too(kind):
+    """The result is checked in float64, which they must not cut down to float32."""
+    torch.manual_seed(0)
+    if kind == "speaker":
+        model, inputs = speaker_resnet.NETWORKS["resnet18"](width=4), torch.randn(2, 16, 40)
+    else:
+        model, inputs = game_player.ActorCritic(4, 36, 3), torch.randint(256, (2, 4, 36, 36), dtype=torch.uint8)
+    permuted, report = permute(model.eval(), inputs, search=greedy)
+    assert bool(report.permuted.any())
+    assert bool((report.kept_after.sum() > report.kept_before.sum()).all())
+    for one, other in zip(outputs(model, inputs), outputs(permuted, inputs), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)

@@ -109,6 +109,18 @@ def test_the_network_is_that_of_reference_33():
     assert torch.allclose(gram, 2 * torch.eye(512), atol=1e-4)
     with pytest.raises(BadInput, match="leave no pixel"):
         ActorCritic(4, 5, 4)
+    with pytest.raises(BadInput, match="as many as the convolutions, at least 1"):
+        Sizes((), (), ())
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wide"),
+    [(torch.bfloat16, torch.float32), (torch.float32, torch.float32), (torch.float64, torch.float64)],
+)
+def test_the_network_computes_in_the_type_of_its_weights_and_answers_in_float32_or_wider(dtype, wide):
+    network = ActorCritic(4, 36, 3).to(dtype)
+    logits, values = network(torch.full((2, 4, 36, 36), 200, dtype=torch.uint8))
+    assert (logits.dtype, values.dtype) == (wide, wide)
 
 
 class Scripted:
