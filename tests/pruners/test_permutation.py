@@ -1,5 +1,6 @@
 """The search for a column order: what it says it keeps is kept, it is optimal where that can be checked."""
 
+import tracemalloc
 from functools import partial
 from itertools import combinations
 
@@ -9,6 +10,7 @@ import torch
 from lib import pruners
 from lib.base import BadInput
 from lib.pruners.permutation import anneal, efficacy, greedy, kept_magnitude
+from lib.pruners.permutation.search import _disjoint
 
 
 def gaussian(rows: int, columns: int, seed: int = 0) -> torch.Tensor:
@@ -120,6 +122,21 @@ def test_the_permuted_product_is_the_same_when_the_inputs_are_permuted_too():
     assert int(masks["w"].sum()) == 16 * 16
 
 
+def test_the_best_swaps_that_share_no_group_are_found_without_a_list_of_all_pairs():
+    gain = torch.rand(400, 400, generator=torch.Generator().manual_seed(0)).round(decimals=4).triu(4)
+    tracemalloc.start()
+    found = _disjoint(gain, 0.0)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2**21  # the list takes more than 8 MiB
+    used, expected = set(), []
+    for a, b in sorted(gain.nonzero().tolist(), key=lambda pair: -float(gain[*pair])):
+        if len(expected) < 50 and used.isdisjoint((a // 4, b // 4)):
+            expected.append((a, b))
+            used |= {a // 4, b // 4}
+    assert found == expected
+
+
 @pytest.mark.parametrize("search", [greedy, anneal], ids=["greedy", "anneal"])
 def test_what_cannot_be_permuted_is_refused(search):
     for weight in (torch.zeros(8), torch.zeros(2, 10), torch.zeros(2, 4)):
@@ -130,5 +147,5 @@ def test_what_cannot_be_permuted_is_refused(search):
     for movable, found in ((torch.ones(7) > 0, r"torch.bool \[7\]"), (torch.ones(8), "torch.float32"), ([1], "list")):
         with pytest.raises(BadInput, match=f"movable is {found}.*: expected bool, one a column of the weight"):
             search(gaussian(2, 8), movable=movable)
-    with pytest.raises(BadInput, match="at least 100 are needed"):
+    with pytest.raises(BadInput, match=r"^proposals=10: expected a whole number, at least 100"):
         anneal(gaussian(2, 8), 10)

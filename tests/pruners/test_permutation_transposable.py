@@ -85,7 +85,7 @@ def test_bad_input_is_one_line():
     for shape in ((10, 8), (8, 10), (4, 8), (8, 4)):
         with pytest.raises(BadInput, match=r"^both orders need a matrix with rows and columns in multiples of 4"):
             anneal_both(torch.ones(shape))
-    with pytest.raises(BadInput, match=r"^proposals=10: at least 100"):
+    with pytest.raises(BadInput, match=r"^proposals=10: expected a whole number, at least 100"):
         anneal_both(torch.ones(8, 8), 10)
     for seconds in (float("nan"), float("inf"), -1):
         with pytest.raises(BadInput, match=rf"^seconds={seconds}: expected a finite time"):

@@ -72,7 +72,7 @@ def anneal_both(
         BadInput: a matrix whose rows or columns do not come in multiples of 4, at least 8, or that is not finite; or
             as `search.anneal`.
     """
-    check_budget(proposals, seconds)
+    check_budget(proposals, seed, seconds)
     state = _State(_magnitude(weight))
     blocks = sum(weight.shape) / 8  # along a line, on average
     scale = float(state.sides[0].lines.mean()) * np.sqrt(blocks)  # a typical swap changes about this much

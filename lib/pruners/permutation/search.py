@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import time
+from itertools import chain
 from typing import Any
 
 import numba
@@ -21,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lib.base import BadInput
+from lib.base import BadInput, refuse_uncounted
 from lib.pruners.patterns import n_of_m
 
 # Where the temperature starts, in units of a typical change, and what is left of it at the end. Chosen on a Gaussian
@@ -109,9 +110,9 @@ def anneal(
         movable: bool [C], the columns that may move; None: all.
 
     Raises:
-        BadInput: as `greedy`; fewer than 100 proposals, or a time that is not finite and 0 or more.
+        BadInput: as `greedy`; fewer than 100 proposals, a negative seed, or a time that is not finite and 0 or more.
     """
-    check_budget(proposals, seconds)
+    check_budget(proposals, seed, seconds)
     columns = np.ascontiguousarray(_columns(weight).numpy())
     free = np.flatnonzero(_movable(weight, movable).numpy())
     if len(free) < 2:
@@ -120,14 +121,14 @@ def anneal(
     return torch.from_numpy(cooled(_State(columns, free), HOT * scale, proposals, 100_000, seed, seconds))
 
 
-def check_budget(proposals: int, seconds: float | None) -> None:
+def check_budget(proposals: int, seed: int, seconds: float | None) -> None:
     """Refuse an annealing that cannot be.
 
     Raises:
-        BadInput: fewer than 100 proposals, or a time that is not finite and 0 or more.
+        BadInput: fewer than 100 proposals, a negative seed, or a time that is not finite and 0 or more.
     """
-    if proposals < 100:
-        raise BadInput(f"proposals={proposals}: at least 100 are needed")
+    refuse_uncounted(100, proposals=proposals)
+    refuse_uncounted(0, seed=seed)
     if seconds is not None and not 0 <= seconds < math.inf:
         raise BadInput(f"seconds={seconds}: expected a finite time, or None for all proposals")
 
@@ -260,7 +261,8 @@ def _disjoint(gain: Tensor, least: float) -> list[tuple[int, int]]:
     best = gain[pairs[:, 0], pairs[:, 1]].sort(descending=True, stable=True).indices
     chosen: list[tuple[int, int]] = []
     used: set[int] = set()
-    for a, b in pairs[best].tolist():
+    # piece by piece: few of the pairs are looked at, and Python's list of all would take far more than the tensor
+    for a, b in chain.from_iterable(pairs[piece].tolist() for piece in best.split(4096)):
         if used.isdisjoint((a // 4, b // 4)):
             chosen.append((a, b))
             used |= {a // 4, b // 4}
