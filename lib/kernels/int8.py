@@ -32,13 +32,18 @@ def scale_of(amax: Tensor) -> Tensor:
 def weight_scales(weight: Tensor) -> Tensor:
     """Calibrate by the maximum of each output channel: [out, ...] -> steps [out, 1, ...] that divide the weight as they
     are.
+
+    Raises:
+        BadInput: no axis beside that of the channels.
     """
+    if weight.dim() < 2:
+        raise BadInput(f"weight_scales needs a weight [out, ...] of two axes or more, this one is {list(weight.shape)}")
     return scale_of(weight.abs().amax(dim=tuple(range(1, weight.dim())), keepdim=True))
 
 
 def quantise(values: Tensor, scale: Tensor | float) -> Tensor:
     """Compute the nearest int8 codes, half to even, clipped to [-127, 127]. Zero is always code 0, so pruned weights
-    stay so.
+    stay so. What is narrower than float32 is divided in float32: in its own type a quotient would be rounded twice.
 
     Args:
         scale: step width; one number, or a tensor that broadcasts against the values.
@@ -50,7 +55,12 @@ def quantise(values: Tensor, scale: Tensor | float) -> Tensor:
     steps = torch.as_tensor(scale)
     if not bool((torch.isfinite(steps) & (steps > 0)).all()):
         raise BadInput(f"scale={float(steps.min()):g} to {float(steps.max()):g}: expected finite steps above 0")
-    return (values / scale).round().clamp(-LARGEST, LARGEST).to(torch.int8)
+    return (widened(values) / scale).round().clamp(-LARGEST, LARGEST).to(torch.int8)
+
+
+def widened(values: Tensor) -> Tensor:
+    """Return floats that are narrower than float32 as float32, and others as they are."""
+    return values.float() if values.is_floating_point() and values.element_size() < 4 else values
 
 
 def dequantise(codes: Tensor, scale: Tensor) -> Tensor:

@@ -65,7 +65,7 @@ def pack(tensor: Tensor) -> tuple[dict, bytes]:
 
     Left out are the numbers whose bits are all zero: -0.0 is a value like any other and comes back.
     """
-    flat = tensor.detach().cpu().contiguous().flatten()
+    flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().flatten()
     about = {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape), "form": "dense"}
     raw = _bytes(flat)
     mask = nonzero_bits(flat).numpy()
@@ -104,10 +104,10 @@ def save(state: Mapping[str, Tensor], path: str | Path) -> None:
     costs as much as any other value, and a product of a weight and a mask has many; `pruners.detach` leaves none.
 
     Raises:
-        BadInput: something that is no tensor, or a tensor that is not dense, by name.
+        BadInput: something that is no tensor, or a tensor that is not dense or has no values, by name.
     """
-    if not_dense := [n for n, t in state.items() if not isinstance(t, Tensor) or t.layout != torch.strided]:
-        raise BadInput(f"{not_dense[0]} is no dense tensor: packed weights are a state_dict of those")
+    if others := [name for name, one in state.items() if not _dense(one)]:
+        raise BadInput(f"{others[0]} is no dense tensor with values: packed weights are a state_dict of those")
     packed = {name: pack(tensor) for name, tensor in state.items()}
     about = {name: about for name, (about, _) in packed.items()}
     if metadata := getattr(state, "_metadata", None):
@@ -143,6 +143,10 @@ def load(path: str | Path) -> OrderedDict[str, Tensor]:
         state[name] = unpack(about, body[at : at + about["bytes"]])
         at += about["bytes"]
     return state
+
+
+def _dense(value: object) -> bool:
+    return isinstance(value, Tensor) and value.layout == torch.strided and not value.is_meta
 
 
 def _bytes(flat: Tensor) -> bytes:

@@ -15,6 +15,8 @@ from torch.nn import functional as F
 from lib.base import BadInput
 from lib.kernels import int8
 
+FLOATS = (torch.float32, torch.float64)  # a CPU has no product of others in CSR
+
 
 def padded(matrix: Tensor, rows: int, columns: int) -> Tensor:
     """Add zeros to a matrix, below and to the right until its sizes are multiples of these; itself if they are."""
@@ -60,8 +62,8 @@ def quantised(weight: Tensor) -> Quantised:
 
 @torch.no_grad()
 def int8_linear(x: Tensor, weight: Quantised) -> Tensor:
-    """Multiply float activations [n, k] by a quantised weight, float [n, m]: dynamic quantisation, one step for all of
-    x.
+    """Multiply float activations [n, k] by a quantised weight, [n, m] of their type: dynamic quantisation, one step for
+    all of x.
 
     On a CPU by oneDNN's kernel, which torch's compiler uses too. It takes unsigned codes; with seven bits of them pairs
     of products fit into the 16 bits that processors without VNNI add them in.
@@ -79,10 +81,10 @@ def int8_linear(x: Tensor, weight: Quantised) -> Tensor:
         step = int8.scale_of(largest)
         return (int_linear(int8.quantise(x, step), weight.codes) * (step * weight.steps)).to(x.dtype)
     step = float(largest) / 63 or 1.0  # 63 steps up, 63 down, zero at 64
-    codes = torch.mul(x, 1 / step).round_().add_(64).to(torch.uint8)
+    codes = torch.mul(int8.widened(x), 1 / step).round_().add_(64).to(torch.uint8)
     zeros = torch.zeros(len(weight.steps), dtype=torch.int32)
     out = (None, 1.0, 0, torch.float32, "none", [], "")  # no bias, no quantisation of the output, nothing fused
-    return torch.ops.onednn.qlinear_pointwise(codes, step, 64, weight.codes, weight.steps, zeros, *out)
+    return torch.ops.onednn.qlinear_pointwise(codes, step, 64, weight.codes, weight.steps, zeros, *out).to(x.dtype)
 
 
 def csr(weight: Tensor) -> Tensor:
@@ -90,10 +92,11 @@ def csr(weight: Tensor) -> Tensor:
     fast.
 
     Raises:
-        BadInput: no matrix of floats with values.
+        BadInput: no matrix of floats with values, or on a CPU one of floats that it has no product of.
     """
     if weight.dim() != 2 or not weight.is_floating_point() or weight.is_meta:
         raise BadInput(f"csr needs a float weight [m, k], this one is {list(weight.shape)} of {weight.dtype}")
+    _check_product(weight)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")  # has been for years
         sparse = weight.to_sparse_csr()
@@ -106,10 +109,16 @@ def csr_linear(x: Tensor, weight: Tensor) -> Tensor:
     """Multiply activations [n, k] by a transposed weight in CSR: [n, m]. One row has a faster kernel of its own.
 
     Raises:
-        BadInput: a weight that is not in CSR, or activations of another width or type.
+        BadInput: a weight that is not in CSR, or that a CPU has no product of, or activations of another width or type.
     """
     fits = weight.layout == torch.sparse_csr and x.dim() == 2 and x.shape[1] == weight.shape[1]
     if not fits or x.dtype != weight.dtype:
         found = f"{list(x.shape)} of {x.dtype} and {list(weight.shape)} of {weight.dtype} in {weight.layout}"
         raise BadInput(f"csr_linear needs activations [n, k] and a weight [m, k] made by csr, these are {found}")
+    _check_product(weight)
     return (weight @ x[0])[None] if len(x) == 1 else (weight @ x.t()).t()
+
+
+def _check_product(weight: Tensor) -> None:
+    if weight.device.type == "cpu" and weight.dtype not in FLOATS:
+        raise BadInput(f"a CPU has CSR products of float32 and float64 alone, this weight is of {weight.dtype}")

@@ -13,9 +13,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional as F
 
 from lib.base import BadInput
-from lib.kernels.products import csr, csr_linear
-
-FLOATS = (torch.float32, torch.float64)  # CSR has no product of others
+from lib.kernels.products import FLOATS, csr, csr_linear
 
 
 class SparseLinear(nn.Module):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from lib.base import BadInput
+from lib.base import BadInput, refuse_uncounted
 from lib.kernels.packed import encode_mask, floor_bits
 
 FORMATS = ("dense", "coo", "csr", "bitmap", "two_four")
@@ -62,7 +62,11 @@ def curve(rows: int, columns: int, value_bits: int, sparsities: Sequence[float],
 
     Returns:
         columns format (FORMATS, entropy_coded, floor), sparsity, bits (a weight), bytes (of the matrix).
+
+    Raises:
+        BadInput: a negative seed.
     """
+    refuse_uncounted(0, seed=seed)
     places, draw = rows * columns, np.random.default_rng(seed)
     found = []
     for sparsity in sparsities:

@@ -8,9 +8,9 @@ from torch import nn
 
 from lib.advise import advise
 from lib.base import BadInput
-from lib.kernels import block_circulant, int8, packed, products, two_four
+from lib.kernels import block_circulant, int8, packed, products, storage, two_four
 from lib.kernels.sparse_linear import SparseLinear
-from lib.pruners.permutation.search import anneal
+from lib.pruners.permutation import anneal, anneal_both
 
 WEIGHT = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
 ANNEAL = {"weight": WEIGHT, "proposals": 100}
@@ -40,6 +40,19 @@ REFUSED = {
     "endless advice": (lambda: advise(nn.Linear(8, 8), 1, seconds=math.inf), "seconds=inf: expected a finite time"),
     "csr of a vector": (lambda: products.csr(WEIGHT[0]), r"csr needs a float weight \[m, k\], this one is \[8\]"),
     "csr of numbers": (lambda: products.csr(WEIGHT.int()), "this one is .* of torch.int32"),
+    "csr of half floats": (
+        lambda: products.csr(WEIGHT.half()),
+        "^a CPU has CSR products of float32 and float64 alone, this weight is of torch.float16",
+    ),
+    "a product of half floats": (
+        lambda: products.csr_linear(WEIGHT.bfloat16(), WEIGHT.bfloat16().to_sparse_csr()),
+        "^a CPU has CSR products of float32 and float64 alone, this weight is of torch.bfloat16",
+    ),
+    "steps of a vector": (lambda: int8.weight_scales(torch.ones(3)), r"of two axes or more, this one is \[3\]"),
+    "a curve of seed -1": (lambda: storage.curve(4, 8, 16, [0.5], seed=-1), "^seed=-1: expected a whole number"),
+    "NaN proposals": (lambda: anneal(WEIGHT, math.nan), "^proposals=nan: expected a whole number, at least 100"),
+    "seed -1": (lambda: anneal(**ANNEAL, seed=-1), "^seed=-1: expected a whole number, at least 0"),
+    "seed -1 both ways": (lambda: anneal_both(torch.ones(8, 8), 100, seed=-1), "^seed=-1: expected a whole number"),
     "another type": (lambda: products.csr_linear(WEIGHT.double(), products.csr(WEIGHT)), "of torch.float64 and"),
     "compress no rows": (lambda: two_four.compress(torch.zeros(0, 8)), r"this is \(0, 8\) of torch.float32"),
     "compress no columns": (lambda: two_four.compress(torch.zeros(8, 0)), r"this is \(8, 0\) of torch.float32"),

@@ -233,3 +233,12 @@ def test_what_makes_no_sense_is_refused():
         threshold(Histogram())
     with pytest.raises(BadInput, match="percentile 0: it must be above 0"):
         percentile_threshold(histogram(np.ones(1)), 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_narrow_values_get_the_nearest_codes_too(dtype):
+    values = torch.randn(5000, generator=torch.Generator().manual_seed(0)).to(dtype)
+    scale = scale_of(values.float().abs().max())
+    expected = (values.double() / scale.double()).round().to(torch.int8)
+    assert torch.equal(quantise(values, scale), expected)
+    assert torch.equal(quantise(values, float(scale)), expected)

@@ -93,11 +93,21 @@ def test_what_torch_notes_beside_the_tensors_comes_back_and_paths_may_be_strings
     assert not hasattr(load(tmp_path / "b.packed"), "_metadata")
 
 
+def test_views_that_are_conjugate_or_negative_are_stored_as_the_numbers_they_show(tmp_path: Path):
+    values = torch.complex(torch.tensor([1.0, 0.0, -2.0]), torch.tensor([3.0, 0.0, 4.0]))
+    state = {"conjugate": values.conj(), "negative": values.conj().imag}
+    save(state, tmp_path / "a")
+    found = load(tmp_path / "a")
+    assert all(torch.equal(found[name], tensor) for name, tensor in state.items())
+
+
 def test_what_is_no_dense_tensor_and_a_missing_file_are_refused(tmp_path: Path):
     with pytest.raises(BadInput, match=r"^extra is no dense tensor"):
         save({"weight": torch.ones(2), "extra": 3}, tmp_path / "a")
     with pytest.raises(BadInput, match=r"^coo is no dense tensor"):
         save({"coo": torch.ones(2, 2).to_sparse()}, tmp_path / "a")
+    with pytest.raises(BadInput, match=r"^empty is no dense tensor with values"):
+        save({"empty": torch.ones(2, device="meta")}, tmp_path / "a")
     with pytest.raises(BadInput, match="a is no file"):
         load(tmp_path / "a")
 

@@ -86,3 +86,12 @@ def test_int8_of_a_transposed_weight_is_that_of_a_copy():
         int8_linear(inputs, quantised(weight)),
         int8_linear(inputs, quantised(weight.contiguous())),
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_a_dynamically_quantised_product_has_the_type_of_its_activations_and_their_nearest_codes(dtype):
+    x, weight = matrices(7, 40, 30)
+    x, codes = x.to(dtype), quantised(weight)
+    found = int8_linear(x, codes)
+    assert found.dtype == dtype
+    assert torch.equal(found, int8_linear(x.float(), codes).to(dtype))
