@@ -221,13 +221,18 @@ def _upon(judged: Judged, grounds: Mapping[str, Judged]) -> Judged:
     for cell in judged.cells:
         found = {text: _verdict_on(ground, cell.name) for text, ground in grounds.items()}
         failed = [f"{text}, which does not hold here" for text, one in found.items() if one in (DIFFERS, MOOT)]
-        still_open = [f"{text}, which is {one} here" for text, one in found.items() if one != REPRODUCED]
+        still_open = [f"{text}, which is {_said(one)} here" for text, one in found.items() if one != REPRODUCED]
         if failed:
             cell = replace(cell, verdict=MOOT, reason=" and ".join(failed))
         elif still_open and cell.verdict in (REPRODUCED, DIFFERS):
             cell = replace(cell, reason=" and ".join(still_open))
         cells.append(cell)
     return replace(judged, cells=tuple(cells))
+
+
+def _said(verdict: str) -> str:
+    """A verdict as a sentence has it."""
+    return "partly reproduced" if verdict == "partly" else verdict
 
 
 def _verdict_on(ground: Judged, cell: str) -> str:

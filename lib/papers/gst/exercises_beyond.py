@@ -74,7 +74,7 @@ BEYOND: dict[str, Checker] = {
         wrong={
             45.3: "the bitmap costs a sixteenth, which has to be saved first.",
             28.9: "that is S / 2: in blocks of two a removed coefficient saves half of its share.",
-            78.9: "that is what single weights would need; half of it is saved by the blocks.",
+            78.9: "that is what single weights would need. Blocks of 2 save 50 points of it by themselves.",
         },
         second="0.719 / 0.99 = 0.726; plus 0.0625 minus 0.5 is 0.289; twice that.",
         learned="On average over the training more than half of the coefficients were gone, so pruning began early.",

@@ -72,4 +72,4 @@ def test_a_ground_that_holds_in_part_is_open_for_a_cell_that_it_has_not(tmp_path
     upon = replace(upon, measure=upon.measure | {"only": {"network": "best"}})
     ground = replace(claim(), id="ground", measure=claim().measure | {"only": {"data": "digits"}})
     row = judged(results, upon, ground)
-    assert (row["verdict"], row["needs"]) == ("reproduced", 'presupposes "it works", which is partly here')
+    assert (row["verdict"], row["needs"]) == ("reproduced", 'presupposes "it works", which is partly reproduced here')
