@@ -84,8 +84,11 @@ class Settings:
         for name in ("norm", "clip"):
             if not getattr(self, name) > 0:
                 raise BadInput(f"actor_critic: {name}={getattr(self, name)} must be above 0")
-        if self.learner == "a2c" and self.epochs > 1:
-            raise BadInput(f"actor_critic: epochs={self.epochs}: A2C learns from the same steps once, expected 1")
+        if self.learner == "a2c" and self.epochs * self.parts > 1:
+            raise BadInput(
+                f"actor_critic: epochs={self.epochs}, parts={self.parts}: A2C learns from the same steps once, all "
+                "in one part; expected 1 of each"
+            )
         if self.learner == "ppo" and self.games * self.steps < 2:
             raise BadInput("actor_critic: PPO compares the advantages of two or more steps: more games, or more steps")
         if self.games * self.steps % self.parts:

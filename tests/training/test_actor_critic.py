@@ -290,8 +290,8 @@ def test_a_coin_that_pays_is_learned(monkeypatch):
             return points, True, True
 
     monkeypatch.setattr("lib.data.games.make", lambda name, seed: Coin(seed))
-    for settings in (A2C, PPO):
-        settings = replace(settings, games=8, parts=2, learning_rate=0.005, decay=False, frames=1)
+    for settings in (A2C, replace(PPO, parts=2)):
+        settings = replace(settings, games=8, learning_rate=0.01, decay=False, frames=1)
         trainer = start("coin", 0, settings, 10**6)
         for _ in range(60):
             trainer.update()
@@ -303,8 +303,9 @@ def test_what_cannot_be_is_refused():
         ({"learner": "a3c"}, "learner 'a3c': known are a2c, ppo"),
         ({"games": 0}, "games=0 must be at least 1"),
         ({"discount": 1.5}, r"discount=1.5 must lie in \(0, 1\]"),
-        ({"parts": 5}, "3 games of 4 steps"),
-        ({"epochs": 4}, "epochs=4: A2C learns from the same steps once, expected 1"),
+        ({"parts": 5, "learner": "ppo"}, "3 games of 4 steps"),
+        ({"epochs": 4}, "epochs=4, parts=1: A2C learns from the same steps once, all in one part; expected 1 of each"),
+        ({"parts": 2}, "epochs=1, parts=2: A2C learns"),
         ({"precision": "int4"}, "precision='int4': known are"),
         ({"value": math.nan}, "value=nan must not be negative, and finite"),
         ({"entropy": -1.0}, "entropy=-1.0 must not be negative, and finite"),

@@ -200,9 +200,8 @@ def _by_amount(
     ends = pairs.last(second, [*index, "variant", *averaged])
     means = ends.groupby([*index, "variant"])[column].mean().unstack("variant")
     found = (means[variant] - means[against]).dropna().reset_index(name="points")
-    if which is None:
-        found[amount] = [f"{count} {amount}" for count in found[amount]]
-        return by_cell(found.set_index(index).points)
+    if which is None:  # sorted as numbers, then named: as texts 1000 would stand before 300
+        return {f"{cell} {amount}": of for cell, of in by_cell(found.set_index(index).points).items()}
     chosen = found.groupby(["data", "network"])[amount].transform("min" if which == "fewest" else "max")
     return by_cell(found[found[amount] == chosen].set_index(["data", "network", "seed"]).points)
 

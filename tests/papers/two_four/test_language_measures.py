@@ -48,6 +48,13 @@ def test_without_a_choice_each_number_of_labels_is_a_cell():
     assert found == {"play/decoder/100 labels": few, "play/decoder/900 labels": everything}
 
 
+def test_numbers_of_labels_are_sorted_as_numbers():
+    runs = pd.DataFrame(
+        [second(variant, 0, labels, 50.0) for labels in (1000, 300, 90) for variant in ("sparse", "dense")]
+    )
+    assert list(points(runs, "sparse", "dense")) == [f"play/decoder/{labels} labels" for labels in (90, 300, 1000)]
+
+
 def test_fewer_labels_is_what_more_of_them_bring():
     assert fewer_labels(RUNS, "sparse", "dense") == {"play/decoder": {0: -15.0, 1: -4.0}}
 
