@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy import stats
@@ -13,6 +13,7 @@ from lib.base import BadInput
 from lib.companion.results import VERDICTS
 
 REPRODUCED, PARTLY, UNDECIDED, DIFFERS, MOOT, NOT_RUN = VERDICTS
+MOST_SEEDS = 10**9  # an interval of so many is as narrow as seeds can make it
 SAME = 1e-9  # numbers that differ by less are one number: a file has six digits, and differences are rounded
 
 
@@ -24,6 +25,8 @@ class Interval:
         seeds: how many seeds it stands on; 0 for something exact.
         of_seeds: the share of its variance that is over seeds; the rest, such as that over test speakers, stays
             however many seeds there are.
+        at: the ends that it would have with another number of seeds, if means and variances stayed as they are; None
+            where that is not known. Intervals of more seeds lie inside those of fewer.
     """
 
     value: float
@@ -31,6 +34,20 @@ class Interval:
     high: float
     seeds: int
     of_seeds: float = 1.0
+    at: Callable[[int], tuple[float, float]] | None = field(default=None, compare=False, repr=False)
+
+    def through(self, function: Callable[[float], float]) -> Interval:
+        """Return the interval of what a monotone function makes of the value."""
+
+        def ends(low: float, high: float) -> tuple[float, float]:
+            first, second = float(function(low)), float(function(high))
+            return min(first, second), max(first, second)
+
+        at = self.at
+        others = None if at is None else lambda seeds: ends(*at(seeds))
+        return Interval(
+            float(function(self.value)), *ends(self.low, self.high), self.seeds, of_seeds=self.of_seeds, at=others
+        )
 
 
 def interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
@@ -60,11 +77,16 @@ def interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
     with np.errstate(over="ignore"):  # said below
         if np.ptp(sample) <= SAME * max(1.0, float(np.abs(sample).max())):
             return Interval(float(sample[0]), float(sample[0]), float(sample[0]), count)
-        mean = float(sample.mean())
-        half = float(stats.t.ppf(0.5 + confidence / 2, count - 1) * sample.std(ddof=1) / math.sqrt(count))
-    if not math.isfinite(mean + half):
+        mean, deviation = float(sample.mean()), sample.std(ddof=1)
+
+    def at(seeds: int) -> tuple[float, float]:
+        half = float(stats.t.ppf(0.5 + confidence / 2, seeds - 1) * deviation / math.sqrt(seeds))
+        return mean - half, mean + half
+
+    low, high = at(count)
+    if not (math.isfinite(low) and math.isfinite(high)):
         raise BadInput("an interval needs values that can be averaged; these are too large")
-    return Interval(mean, mean - half, mean + half, count)
+    return Interval(mean, low, high, count, at=at)
 
 
 def ratio_of_means(ones: Sequence[float], others: Sequence[float], confidence: float = 0.95) -> Interval:
@@ -86,12 +108,17 @@ def ratio_of_means(ones: Sequence[float], others: Sequence[float], confidence: f
     if count == 1:
         return Interval(value, -math.inf, math.inf, 1)
     (a, ab), (_, b) = np.cov(ones, others)
-    factor = float(stats.t.ppf(0.5 + confidence / 2, count - 1)) ** 2 / count
-    square, middle, rest = other.value**2 - factor * b, one.value * other.value - factor * ab, one.value**2 - factor * a
-    if square <= 0:
-        return Interval(value, -math.inf, math.inf, count)
-    half = math.sqrt(max(middle**2 - square * rest, 0.0))
-    return Interval(value, (middle - half) / square, (middle + half) / square, count)
+
+    def at(seeds: int) -> tuple[float, float]:
+        factor = float(stats.t.ppf(0.5 + confidence / 2, seeds - 1)) ** 2 / seeds
+        square, rest = other.value**2 - factor * b, one.value**2 - factor * a
+        if square <= 0:
+            return -math.inf, math.inf
+        middle = one.value * other.value - factor * ab
+        half = math.sqrt(max(middle**2 - square * rest, 0.0))
+        return (middle - half) / square, (middle + half) / square
+
+    return Interval(value, *at(count), count, at=at)
 
 
 def check_criterion(criterion: Mapping[str, object]) -> None:
@@ -145,37 +172,28 @@ def verdict(measured: Interval, criterion: Mapping[str, object]) -> str:
     return REPRODUCED if holds else DIFFERS if fails else UNDECIDED
 
 
-def seeds_to_decide(measured: Interval, criterion: Mapping[str, object], confidence: float = 0.95) -> int | None:
-    """Estimate how many seeds would decide an undecided value, if its mean and its standard deviation stayed as they
-    are.
-
-    With so many, half of the interval's width is less than the distance from the mean to the (nearest) bound.
+def seeds_to_decide(measured: Interval, criterion: Mapping[str, object]) -> int | None:
+    """Estimate how many seeds would decide an undecided value, if means and variances stayed as they are.
 
     Returns:
-        None where no number of seeds is known to do it: one seed has no standard deviation, the mean lies on the
-        bound, or what seeds cannot narrow is too wide by itself.
+        None where no number of seeds is known to do it: it is not known how seeds narrow the interval (a single one
+        says nothing of it), or the value lies on the bound, or what seeds cannot narrow is too wide by itself.
     """
+
+    def decides(seeds: int) -> bool:
+        return verdict(Interval(measured.value, *at(seeds), seeds), criterion) != UNDECIDED
+
     check_criterion(criterion)
-    (bound,) = criterion.values()
-    distance = min(abs(measured.value - one) for one in (bound if isinstance(bound, list) else [bound]))
-    half = (measured.high - measured.low) / 2
-    if measured.seeds < 2 or not 0 < half < math.inf or distance == 0:
+    at = measured.at
+    if at is None or not decides(MOST_SEEDS):
         return None
-
-    def width(seeds: int) -> float:
-        quantiles = [float(stats.t.ppf(0.5 + confidence / 2, n - 1)) for n in (seeds, measured.seeds)]
-        ratio = quantiles[0] / quantiles[1] if measured.of_seeds == 1 else 1.0
-        return half * ratio * math.sqrt(measured.of_seeds * measured.seeds / seeds + 1 - measured.of_seeds)
-
-    few, many = measured.seeds, measured.seeds
-    while width(many) >= distance:
+    few, many = measured.seeds, measured.seeds + 1
+    while not decides(many):
         few, many = many, 2 * many
-        if many > 1_000_000:
-            return None
-    while many - few > 1:  # the width falls with every seed, so the smallest number lies between
+    while many - few > 1:  # intervals of more seeds lie inside those of fewer, so the smallest number lies between
         middle = (few + many) // 2
-        few, many = (middle, many) if width(middle) >= distance else (few, middle)
-    return max(many, measured.seeds + 1)
+        few, many = (few, middle) if decides(middle) else (middle, many)
+    return many
 
 
 def together(verdicts: Sequence[str]) -> str:

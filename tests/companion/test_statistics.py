@@ -211,9 +211,36 @@ def test_the_seeds_that_would_decide_are_the_fewest_whose_interval_is_narrow_eno
 
 def test_what_seeds_cannot_decide_has_no_number_of_them():
     assert seeds_to_decide(interval([1.0]), {"above": 0}) is None
-    assert seeds_to_decide(interval([1.0, 1.0]), {"above": 0}) is None
     assert seeds_to_decide(interval([0.0, 2.0]), {"above": 1}) is None
-    # half of the variance is over speakers and stays: sqrt(0.5) x 2 > 1, but sqrt(0.1) x 2 < 1
-    assert seeds_to_decide(Interval(1, -1, 3, 2, of_seeds=0.5), {"above": 0}) is None
-    # 2.1 sqrt(0.9 x 2 / n + 0.1) < 1 where n > 14.2
-    assert seeds_to_decide(Interval(1, -1.1, 3.1, 2, of_seeds=0.9), {"above": 0}) == 15
+    assert seeds_to_decide(Interval(1, -1, 3, 2), {"above": 0}) is None  # how seeds narrow it is not known
+    stays = Interval(1, -1, 3, 2, at=lambda seeds: (-0.1 - 2 / seeds, 2.1 + 2 / seeds))  # however many there are
+    assert seeds_to_decide(stays, {"above": 0}) is None
+    assert seeds_to_decide(stays, {"at_least": -0.2}) == 20
+
+
+def test_a_ratio_needs_the_fewest_seeds_whose_own_interval_decides():
+    """Fieller's interval is wider above than below, and of two values without bounds: half its width says nothing."""
+    ones, others = [9.0, 10.0, 12.0, 14.0], [12.0, 4.0, 16.0, 6.0]
+    measured = ratio_of_means(ones, others)
+    seeds = seeds_to_decide(measured, {"above": 0.9})
+
+    def lowest(count: int) -> float:  # of samples with the same means and variances
+        zeros = np.zeros(count - 4)
+        scale = math.sqrt((count - 1) / 3)
+        samples = [np.mean(one) + np.r_[scale * (np.array(one) - np.mean(one)), zeros] for one in (ones, others)]
+        return ratio_of_means(*samples).low
+
+    assert measured.low < 0.9
+    assert seeds > 5
+    assert lowest(seeds) > 0.9 >= lowest(seeds - 1)
+    unbounded = ratio_of_means([2.0, 4.0], [1.0, 3.0])
+    assert math.isinf(unbounded.high)
+    assert seeds_to_decide(unbounded, {"above": 1}) is not None
+
+
+def test_a_monotone_function_takes_the_ends_and_those_of_other_seeds_along():
+    measured = interval([1.0, 2.0, 4.0])
+    fewer = measured.through(lambda value: -2 * value)
+    assert (fewer.value, fewer.low, fewer.high) == (-2 * measured.value, -2 * measured.high, -2 * measured.low)
+    assert fewer.at(9) == pytest.approx([-2 * end for end in reversed(measured.at(9))])
+    assert seeds_to_decide(fewer, {"below": -4}) == seeds_to_decide(measured, {"above": 2})

@@ -185,7 +185,7 @@ def _cell(name: str, values: Mapping[int, float] | Interval, claim: Claim) -> Ce
     if void := _void(claim, measured, [measured.value] if isinstance(values, Interval) else list(values.values())):
         return Cell(name, measured, UNDECIDED, void)
     found = verdict(measured, claim.holds_if)
-    if found != UNDECIDED or measured.seeds < 2:
+    if found != UNDECIDED or measured.at is None:
         return Cell(name, measured, found)
     seeds = seeds_to_decide(measured, claim.holds_if)
     if seeds is None:

@@ -155,12 +155,10 @@ def late_gain(
     steps = dense.groupby(INDEX).step.transform("max")
     begin = dense[(dense.step - (1 - share) * steps).abs() < 0.5].set_index(INDEX)["return"]
     both = pd.concat({"begin": begin[begin > 0], "end": dense[dense.step == steps].set_index(INDEX)["return"]}, axis=1)
-    rises = {
-        "/".join(where): ratio_of_means(one.end, one.begin)
+    return {
+        "/".join(where): ratio_of_means(one.end, one.begin).through(lambda ratio: 100 * (ratio - 1))
         for where, one in both.dropna().groupby(level=["data", "env"])
     }
-    percent = {where: [100 * (one - 1) for one in (r.value, r.low, r.high)] for where, r in rises.items()}
-    return {where: Interval(*percent[where], seeds=rise.seeds) for where, rise in rises.items()}
 
 
 def share_kept(
@@ -187,24 +185,33 @@ def share_kept(
     by_data: dict[str, list[np.ndarray]] = {}
     for where, both in [pair for found in kinds for pair in found.items()]:
         by_data.setdefault(where.split("/")[0], []).append((both.one - at_least * both.other).to_numpy())
-    draw, shares = np.random.default_rng(0), {}
-    for data, experiments in by_data.items():
-        keeps = np.array([_means(above, draw) >= 0 for above in experiments])
-        single = np.array([len(above) == 1 for above in experiments])[:, None]
+    draw = np.random.default_rng(0)
+    return {
+        f"{data}/{len(experiments)} experiments": _share_above(experiments, draw)
+        for data, experiments in by_data.items()
+    }
+
+
+def _share_above(experiments: Sequence[np.ndarray], draw: np.random.Generator) -> Interval:
+    """Compute the share of experiments whose mean over seeds is 0 or more, see `share_kept`."""
+    single = np.array([len(above) == 1 for above in experiments])[:, None]
+
+    def ends(draw: np.random.Generator, seeds: int | None = None) -> tuple[float, float]:
+        keeps = np.array([_means(above, draw, seeds) >= 0 for above in experiments])
         low = np.percentile(np.mean(keeps & ~single, axis=0), 2.5)
-        high = np.percentile(np.mean(keeps | single, axis=0), 97.5)
-        value = np.mean([above.mean() >= 0 for above in experiments])
-        seeds = min(len(above) for above in experiments)
-        shares[f"{data}/{len(experiments)} experiments"] = Interval(float(value), float(low), float(high), seeds)
-    return shares
+        return float(low), float(np.percentile(np.mean(keeps | single, axis=0), 97.5))
+
+    value = float(np.mean([above.mean() >= 0 for above in experiments]))
+    fewest = min(len(above) for above in experiments)
+    return Interval(value, *ends(draw), fewest, at=lambda seeds: ends(np.random.default_rng(0), seeds))
 
 
-def _means(sample: np.ndarray, draw: np.random.Generator) -> np.ndarray:
-    """Draw where the mean may lie of which a sample was seen; of a single value only that."""
+def _means(sample: np.ndarray, draw: np.random.Generator, seeds: int | None = None) -> np.ndarray:
+    """Draw where the mean may lie of which a sample was seen, or were it of so many seeds; of one value only that."""
     if len(sample) == 1:
         return np.full(DRAWS, sample[0])
-    error = sample.std(ddof=1) / math.sqrt(len(sample))
-    return sample.mean() + error * draw.standard_t(len(sample) - 1, DRAWS)
+    seeds = len(sample) if seeds is None else seeds
+    return sample.mean() + sample.std(ddof=1) / math.sqrt(seeds) * draw.standard_t(seeds - 1, DRAWS)
 
 
 def unseen(runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float, scaled: bool) -> Values:

@@ -5,7 +5,7 @@ A system is a network, who teaches it and how: "resnet18/self/both". A cell is a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from lib.base import BadInput
+from lib.base import BadInput, refuse_twice
 from lib.companion.statistics import Interval
 from lib.data.speech.filterbank import BANDS
 from lib.models.bifpn import SelfTeacher
@@ -36,7 +36,7 @@ def error(runs: pd.DataFrame, system: str, column: str = "eer", trials: str | No
         trials: the list that counts; None: each.
     """
     found = _contrasts(runs, {system: 1.0}, column, trials)
-    return {cell: _through(np.exp, one) for cell, one in found.items()}
+    return {cell: one.through(np.exp) for cell, one in found.items()}
 
 
 def improvement(
@@ -54,9 +54,12 @@ def improvement(
     Args: as `error`, and
         without: lists of trials that do not count.
     """
+    refuse_twice(systems=[*systems, *over])
+    if not systems or not over:
+        raise BadInput(f"systems={list(systems)}, over={list(over)}: expected one or more on each side")
     runs = runs[~runs.trials.isin(without)]
     contrast = {name: 1 / len(systems) for name in systems} | {name: -1 / len(over) for name in over}
-    return {cell: _through(_fewer, one) for cell, one in _contrasts(runs, contrast, column, trials).items()}
+    return {cell: one.through(_fewer) for cell, one in _contrasts(runs, contrast, column, trials).items()}
 
 
 def gain_of_plda(runs: pd.DataFrame) -> dict[str, Interval]:
@@ -67,7 +70,7 @@ def gain_of_plda(runs: pd.DataFrame) -> dict[str, Interval]:
     found = {}
     for cell, errors in _errors(runs, "ratio"):
         names = errors.index.unique("system")
-        found[cell] = _through(_fewer, log_interval(errors, dict.fromkeys(names, 1 / len(names))))
+        found[cell] = log_interval(errors, dict.fromkeys(names, 1 / len(names))).through(_fewer)
     return found
 
 
@@ -113,8 +116,9 @@ def log_interval(errors: pd.DataFrame, contrast: Mapping[str, float], confidence
     if errors.shape[1] < 3 or errors.isna().any(axis=None):
         raise BadInput("an interval over speakers needs the same draws, two or more, of every system and seed")
     means = errors.groupby(level="system").mean()
-    if not (means > 0).all(axis=None):
-        raise BadInput(f"{means.index[(means <= 0).any(axis=1)][0]} makes no errors: it cannot be compared by ratios")
+    ratios = (means > 0) & np.isfinite(means)  # infinite: the number of errors that it is a multiple of is 0
+    if not ratios.all(axis=None):
+        raise BadInput(f"{means.index[~ratios.all(axis=1)][0]} makes no errors: it cannot be compared by ratios")
     coefficients = pd.Series(contrast)
     values = coefficients @ np.log(means.loc[coefficients.index])
     seeds = errors.groupby(level="system").size()
@@ -123,21 +127,29 @@ def log_interval(errors: pd.DataFrame, contrast: Mapping[str, float], confidence
         return Interval(values[0], -np.inf, np.inf, 1)
     several = seeds.index[seeds > 1]
     relative = errors[0].groupby(level="system").var()[several] / means[0][several] ** 2
-    freedom = (seeds[several] - 1).sum()
+    freedom, counted = (seeds[several] - 1).sum(), len(several)
     pooled = (relative * (seeds[several] - 1)).sum() / freedom
     theirs = relative[own.index].mean()
     if theirs > pooled:  # then the other systems say nothing about it
-        freedom = (own - 1).sum()
-    of_seeds = max(pooled, theirs) * (coefficients**2 / own).sum()
+        freedom, counted = (own - 1).sum(), len(own)
+    relative_variance = max(pooled, theirs)
+    of_seeds = relative_variance * (coefficients**2 / own).sum()
     draws = values.drop(0)
     of_speakers = draws.var()
-    total = of_seeds + of_speakers
-    if total == 0:
+    if of_seeds + of_speakers == 0:
         return Interval(values[0], values[0], values[0], int(own.min()))
-    together = total**2 / (of_seeds**2 / freedom + of_speakers**2 / (len(draws) - 1))
-    half = float(stats.t.ppf(0.5 + confidence / 2, together) * np.sqrt(total))
-    of_seeds /= total
-    return Interval(values[0], values[0] - half, values[0] + half, int(own.min()), float(of_seeds))
+
+    def ends(of_seeds: float, freedom: int) -> tuple[float, float]:
+        total = of_seeds + of_speakers
+        together = total**2 / (of_seeds**2 / freedom + of_speakers**2 / (len(draws) - 1))
+        half = float(stats.t.ppf(0.5 + confidence / 2, together) * np.sqrt(total))
+        return values[0] - half, values[0] + half
+
+    def at(number: int) -> tuple[float, float]:  # of seeds of every system
+        return ends(relative_variance * (coefficients**2).sum() / number, counted * (number - 1))
+
+    share = float(of_seeds / (of_seeds + of_speakers))
+    return Interval(values[0], *ends(of_seeds, freedom), int(own.min()), of_seeds=share, at=at)
 
 
 def table(runs: pd.DataFrame) -> pd.DataFrame:
@@ -201,12 +213,6 @@ def _rank(system: str) -> tuple:
 
 def _fewer(logarithm: float) -> float:
     return 100 * (1 - np.exp(logarithm))
-
-
-def _through(function: Callable[[float], float], one: Interval) -> Interval:
-    """An interval of what a monotone function makes of a value."""
-    low, high = sorted(float(function(end)) for end in (one.low, one.high))
-    return Interval(float(function(one.value)), low, high, one.seeds, one.of_seeds)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from lib.base import BadInput
+from lib.companion.statistics import seeds_to_decide
 from lib.papers.skdfe import measures
 
 NAMES = ["a", "b", "c", "d"]
@@ -37,3 +39,40 @@ def test_with_equal_spread_over_speakers_two_against_two_is_narrower_by_the_root
     one = half(errors, {"a": 1, "b": -1})
     two = half(errors, {"a": 0.5, "b": -0.5, "c": 0.5, "d": -0.5})
     assert two / one == pytest.approx(1 / math.sqrt(2))
+
+
+def test_seeds_that_would_decide_are_those_of_samples_with_the_same_variances():
+    """Seeds narrow their part of the variance and tell it better; what speakers add stays."""
+    speakers = np.exp(0.01 * np.array([[0, 1, -1, 1, -1], [0, -1, 1, 1, -1], [0, 1, 1, -1, -1], [0, -1, -1, 1, 1]]))
+
+    def sample(number: int) -> pd.DataFrame:
+        seeds = np.resize([-1.0, 1.0], number)
+        seeds *= math.sqrt((number - 1) / number)  # variance 1 with any even number
+        means = np.array([10.0, 10.7, 10, 10])
+        spread = np.array([0.05, 0.05, 0.06, 0.06])  # a's and b's below what all have together
+        return of(means[:, None, None] * (1 + spread[:, None, None] * seeds[None, :, None]) * speakers[:, None, :])
+
+    contrast = {"a": 1, "b": -1}
+    measured = measures.log_interval(sample(2), contrast)
+    again = measures.log_interval(sample(8), contrast)
+    assert measured.at(8) == pytest.approx((again.low, again.high))
+    assert measured.at(2) == pytest.approx((measured.low, measured.high))
+    needed = seeds_to_decide(measured, {"below": 0})
+    assert measures.log_interval(sample(needed + needed % 2), contrast).high < 0
+    assert seeds_to_decide(measured, {"below": -0.07}) is None  # nearer to the value than what the speakers add
+
+
+def test_what_has_no_ratio_is_refused():
+    errors = of(np.ones((4, 2, 3)))
+    for number in (0.0, math.inf):
+        errors.loc[("a", slice(None)), 1] = number
+        with pytest.raises(BadInput, match="a makes no errors"):
+            measures.log_interval(errors, {"b": 1, "c": -1})
+
+
+def test_a_system_cannot_stand_on_both_sides():
+    runs = pd.DataFrame({"trials": ["all"]})
+    with pytest.raises(BadInput, match="'a/self/none' stands there twice"):
+        measures.improvement(runs, ["a/self/none"], ["b/self/none", "a/self/none"])
+    with pytest.raises(BadInput, match="one or more on each side"):
+        measures.improvement(runs, [], ["a/self/none"])
