@@ -67,7 +67,7 @@ def each(batches: Iterable[Inputs]) -> Iterator[Inputs]:
         BadInput: there is none, or it is something that has none, or one batch and no list of them.
     """
     try:
-        found = None if isinstance(batches, Mapping) else iter(batches)
+        found = None if isinstance(batches, (Mapping, Tensor, str)) else iter(batches)
     except TypeError:
         found = None
     if found is None:
@@ -89,8 +89,10 @@ def _as_written() -> AbstractContextManager:
 
 
 def entering(args: tuple, kwargs: Mapping[str, Any]) -> Any:
-    """Return what enters a layer: its first argument, whether it is given by its place or by its name."""
-    return args[0] if args else next(iter(kwargs.values()))
+    """Return what enters a layer: its first argument by place, or the one named `input`, or the first by name."""
+    if args:
+        return args[0]
+    return kwargs["input"] if "input" in kwargs else next(iter(kwargs.values()))
 
 
 def example(model: nn.Module, shape: Sequence[int]) -> Tensor:

@@ -231,7 +231,7 @@ def survey(model: nn.Module) -> tuple[list[Prunable], list[Refused]]:
         kind, why = kinds.find(module)
         layouts = {} if kind is None else kind.weights(module)
         trained = behind(module)
-        for attribute in layouts.keys() - trained.keys():
+        for attribute in (name for name in layouts if name not in trained):
             if isinstance(weight := getattr(module, attribute, None), Tensor):
                 name = f"{path}.{attribute}" if path else attribute
                 refusals.append(Refused(name, weight, "it is no parameter: a hook computes it, or nothing does"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import pandas as pd
 import torch
@@ -68,13 +68,19 @@ class Masked(nn.Module):
         destination[f"{layer}{attribute}"] = self(destination.pop(f"{chain}.original"))
 
 
+class Following(nn.Module):
+    """Mask a weight by a mask that follows it in training, as `pruners.learn` does: `attach` puts no other there."""
+
+
 def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
     """Hold the weights where a mask is False at zero from now on; a second call replaces the masks it names.
 
     A weight that a former mask removed and the new one keeps starts again from zero. A mask composes with other
     parametrizations of the weight: it acts on what they compute. If these share coefficients among groups of weights,
     a mask must keep or remove whole groups. If they cannot be inverted to one tensor (norms of weights), what is
-    removed is zero all the same, but it comes back as they compute it.
+    removed is zero all the same, but it comes back as they compute it. One that is registered after the mask computes
+    with what that leaves, and a second mask acts where the first did: what is removed is zero in the weight too if the
+    later one leaves zeros alone, as norms do.
 
     A weight that several layers share has one mask, which acts in all of them, in an embedding too. A mask that
     torch.nn.utils.prune holds is replaced, and weights that its old `weight_norm` computes go over to its new one.
@@ -87,18 +93,17 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
 
     Raises:
         BadInput: a name that is no prunable parameter, a wrong shape, a mask that is not boolean or cuts a group, a
-            weight made under `torch.inference_mode`.
+            weight that learns its mask or was made under `torch.inference_mode`.
     """
     layers = checked(model, masks)  # all are checked before one is attached
     for name, mask in masks.items():
         layer = layers[name]
         mask = mask.detach().to(layer.weight.device).clone()
         weight = torch.where(mask, layer.weight, 0.0)  # a product would keep NaN and infinity
-        masked = _masked(layer)
         for module, attribute in layer.owners:
             settle(module, attribute)
-            if masked is not None:
-                _chain_of(module, attribute)[-1].mask.copy_(mask)  # in place: a recorded CUDA graph reads it there
+            if (masked := _masked(module, attribute)) is not None:
+                masked.mask.copy_(mask)  # in place: a recorded CUDA graph reads it there
             else:
                 parametrize.register_parametrization(module, attribute, Masked(mask))
                 reread(module)
@@ -132,6 +137,8 @@ def checked(model: nn.Module, masks: Mapping[str, Tensor]) -> dict[str, Prunable
             raise BadInput(f"mask {name!r} has shape {tuple(mask.shape)}, its parameter {expected}")
         if mask.is_meta and not layers[name].weight.is_meta:
             raise BadInput(f"mask {name!r} is on the meta device, where it has no values")
+        if any(isinstance(one, Following) for one in _chain(layers[name])):
+            raise BadInput(f"mask {name!r}: the weight learns its mask: pruners.settle first")
         if not beneath(layers[name]) or not inverts(layers[name]):
             continue
         numbers = mask.float()
@@ -145,7 +152,7 @@ def attached(model: nn.Module) -> dict[str, Tensor]:
     """Return the masks attached to the model, {parameter name: bool tensor}; those of torch.nn.utils.prune too."""
     found = {}
     for layer in matrices(model):
-        if (masked := _masked(layer)) is not None:
+        if (masked := _masked(layer.module, layer.attribute)) is not None:
             found[layer.name] = masked.mask.clone()
         elif (mask := mask_of(layer.module, layer.attribute)) is not None:
             found[layer.name] = mask
@@ -158,7 +165,8 @@ def detach(model: nn.Module) -> None:
         if mask_of(layer.module, layer.attribute) is not None:
             for module, attribute in layer.owners:
                 settle(module, attribute)
-        if not (_masked(layer) is not None or (beneath(layer) and inverts(layer))):
+        masked = _masked(layer.module, layer.attribute) is not None
+        if not (masked or (beneath(layer) and inverts(layer))):
             continue
         for module, attribute in layer.owners:
             bake(module, attribute)
@@ -168,6 +176,18 @@ def detach(model: nn.Module) -> None:
             original(layer).add_(0.0)  # a mask makes -0.0 of a negative weight, this 0.0 of that
 
 
+def lift(model: nn.Module, names: Collection[str]) -> None:
+    """Take the masks of these weights off and nothing else; what the weights are then is for the caller to set."""
+    for layer in matrices(model):
+        for module, attribute in layer.owners if layer.name in names else ():
+            if (masked := _masked(module, attribute)) is None:
+                continue
+            if len(chain := module.parametrizations[attribute]) == 1:
+                bake(module, attribute)
+            else:
+                del chain[list(chain).index(masked)]
+
+
 def _chain_of(module: nn.Module, attribute: str) -> list[nn.Module]:
     """The parametrizations of a layer's weight."""
     held = parametrize.is_parametrized(module, attribute)
@@ -175,12 +195,13 @@ def _chain_of(module: nn.Module, attribute: str) -> list[nn.Module]:
 
 
 def _chain(layer: Prunable) -> list[nn.Module]:
-    """The parametrizations of a weight in the layer that it is named after, a mask last."""
+    """The parametrizations of a weight in the layer that it is named after."""
     return _chain_of(layer.module, layer.attribute)
 
 
-def _masked(layer: Prunable) -> Masked | None:
-    return next((one for one in _chain(layer) if isinstance(one, Masked)), None)
+def _masked(module: nn.Module, attribute: str) -> Masked | None:
+    """The mask on a layer's weight: the last of its parametrizations, unless another was registered after it."""
+    return next((one for one in _chain_of(module, attribute) if isinstance(one, Masked)), None)
 
 
 def is_parameter(layer: Prunable) -> bool:

@@ -30,6 +30,7 @@ from lib.pruners.masks import attach, attached, inverts, original, original_of
 from lib.pruners.patterns import Pattern, fitting
 from lib.pruners.scores import product
 from lib.pruners.selected import words
+from lib.pruners.straight_through import learning
 from lib.pruners.uses import leave_uncalled
 
 
@@ -147,15 +148,17 @@ def one_shot(model: nn.Module, batches: Iterable[Inputs], solver: Solver, select
         The copy in evaluation mode, its masks attached.
 
     Raises:
-        BadInput: an unknown name, no layer that fits, a masked one, a weight that is computed by a norm, no batches,
-            batches that the model does not take, or layers of which no batch calls any, or not one that was asked for
-            by name.
+        BadInput: an unknown name, no layer that fits, one that is masked or learns its mask, a weight that is computed
+            by a norm, no batches, batches that the model does not take, or layers of which no batch calls any, or not
+            one that was asked for by name.
     """
     model = duplicate(model).eval()
     batches = list(each(batches))
     names = fitting(model) if select is None else chosen(prunable(model), select, {}, "there are")
     if masked := attached(model).keys() & set(names):
         raise BadInput(f"{min(masked)} has a mask already: one-shot pruning begins with a dense network")
+    if learned := learning(model).keys() & set(names):
+        raise BadInput(f"{min(learned)} learns its mask: one-shot pruning begins with a dense network")
     layers = _watched(model, names)
     if odd := [name for name, layer in layers.items() if not inverts(layer)]:
         raise BadInput(f"{odd[0]} is computed by a norm of weights: make it a plain weight first")

@@ -100,7 +100,8 @@ class Pruner:
             The masks that were attached; {} if nothing was due.
 
         Raises:
-            BadInput: a score that needs what was not given, numbers of runs that do not fit.
+            BadInput: a score that needs what was not given, numbers of runs that do not fit, scores of the runs of a
+                stack of which not all are of the same layers.
         """
         targets = self._asked(step, reward)
         due = [now > before for now, before in zip(targets, self.targets, strict=True)]
@@ -108,8 +109,6 @@ class Pruner:
             return {}
         holder = model if isinstance(model, Holder) else _Parametrized(model)
         scores = self._scored(due, model, {"loss": loss, "seed": seed, "step": step})
-        if self.layers is not None:
-            scores = scores.only(self.layers)
         runs = next((layer.runs for layer in scores.layers.values()), None)
         single = len(due) == 1
         if not single and len(due) != runs:
@@ -156,9 +155,14 @@ class Pruner:
             found = _call(score, model, offered, "score")
             if not isinstance(found, Scores):
                 raise BadInput(f"a score returned a {type(found).__name__}: expected Scores, such as of `magnitude`")
+            if self.layers is not None:
+                found = found.only(self.layers)
             if mixed is None:
                 mixed = found if len(asked) == 1 else Scores({n: s.clone() for n, s in found.items()}, found.layers)
                 continue
+            if odd := sorted(mixed.keys() ^ found.keys()):
+                why = "name the `layers` that all of them score"
+                raise BadInput(f"{odd[0]} is scored for some runs and left out for others: {why}")
             for name, values in mixed.items():
                 values[rows] = found[name][rows]
         return mixed

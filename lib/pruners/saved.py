@@ -30,8 +30,9 @@ from torch.nn.utils import parametrize
 
 from lib.base import BadInput, atomic, to_write
 from lib.kernels.two_four import DTYPES, compress, decompress
-from lib.pruners.layers import as_matrix, from_matrix, prunable, refuse_no_model
-from lib.pruners.masks import Masked, attach
+from lib.pruners.kinds import Layout, layout_of
+from lib.pruners.layers import prunable, refuse_no_model, survey
+from lib.pruners.masks import Masked, attach, lift
 
 FORMS = ("bitmap", "two_four")
 NOTES = "pruners.save"  # in the file's metadata: which weights are masked, which are the same, a checksum
@@ -43,8 +44,9 @@ def save(model: nn.Module, path: str | Path, form: str = "bitmap") -> None:
     Of a masked weight only what the mask keeps is written. Tensors that several layers share are written once.
 
     Args:
-        form: one of FORMS. "two_four" compresses the weights whose masks keep exactly two of every four; other masked
-            weights are stored as bitmaps.
+        form: one of FORMS. "two_four" compresses the weights whose masks keep exactly two of every four, along the
+            reduction of their products, whose length must be a multiple of eight; other masked weights are stored as
+            bitmaps, and so are those of stacks, which have a matrix a run.
 
     Raises:
         BadInput: an unknown form, a path that cannot be written to, or something in the model's `state_dict()` that is
@@ -65,10 +67,16 @@ def save(model: nn.Module, path: str | Path, form: str = "bitmap") -> None:
             same[name] = owner
         elif name not in masks:
             parts[name] = tensor
+    compressed = survey(model)[0] if form == "two_four" else []
+    layouts = {owner: layer.layout for layer in compressed for owner in layer.owners}
     for name in (name for name in masks if name not in same):
-        pieces = _packed(state.get(name), masks[name], form)
+        module, _, attribute = name.rpartition(".")
+        layout = layouts.get((model.get_submodule(module), attribute))
+        pieces = _packed(state.get(name), masks[name], layout)
         parts |= {f"{name}:{part}": piece for part, piece in pieces.items()}
         about[name] = {"parts": list(pieces), "shape": list(masks[name].shape)}
+        if "metadata" in pieces:
+            about[name]["layout"] = [layout.axes, layout.groups]
     parts = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in parts.items()}
     notes = {"masked": about, "same": same, "modules": getattr(state, "_metadata", {}), "sha256": _digest(parts)}
     metadata = {NOTES: json.dumps(notes)}  # one entry: safetensors writes several in any order
@@ -77,7 +85,7 @@ def save(model: nn.Module, path: str | Path, form: str = "bitmap") -> None:
 
 
 def load(path: str | Path, model: nn.Module) -> None:
-    """Put what `save` wrote into a model of the same class, and attach the masks; others that it has are lifted.
+    """Put what `save` wrote into a model of the same class, and attach the masks; others that it has are taken off.
 
     The model is left as it was if the file does not fit it.
 
@@ -99,8 +107,8 @@ def load(path: str | Path, model: nn.Module) -> None:
             raise BadInput(f"{name_of}: {name} is {found}, the model's is {expected}")
     if masks or held:
         names = {layer.name for layer in prunable(model)}
-        lifted = {name: torch.ones_like(mask) for name, mask in held.items()}
-        attach(model, {name: mask for name, mask in (lifted | masks).items() if name in names})
+        attach(model, {name: mask for name, mask in masks.items() if name in names})
+        lift(model, held.keys() - masks.keys())
     names, _ = _names(model)
     complete = OrderedDict((key, state.get(names.get(key), tensor)) for key, tensor in model.state_dict().items())
     complete._metadata = state._metadata
@@ -139,7 +147,7 @@ def _restored(parts: dict[str, Tensor], notes: Mapping[str, Any]) -> tuple[Order
     masks, state = {}, OrderedDict()
     for name, about in notes["masked"].items():
         pieces = {part: parts.pop(f"{name}:{part}") for part in about["parts"]}
-        weight, masks[name] = _unpacked(pieces, about["shape"])
+        weight, masks[name] = _unpacked(pieces, about["shape"], about.get("layout"))
         if weight is not None:
             state[name] = weight
     state |= parts
@@ -155,7 +163,8 @@ def plain(model: nn.Module) -> tuple[OrderedDict[str, Tensor], dict[str, Tensor]
     """Return the model's `state_dict()`, each masked weight under its plain name, and the masks.
 
     A mask on what another parametrization computes, groups of weights say, has no weight of its name beside it: the
-    state has what is trained behind it.
+    state has what is trained behind it. A mask before another parametrization is a part of what computes the weight,
+    and stays in the state as it is: attached to another model it would act after that one, on other numbers.
     """
     refuse_no_model(model)
     whole, (names, places) = model.state_dict(), _names(model)
@@ -180,25 +189,28 @@ def _names(model: nn.Module) -> tuple[dict[str, str], dict[str, str]]:
     return names, masks
 
 
-def _packed(weight: Tensor | None, mask: Tensor, form: str) -> dict[str, Tensor]:
-    """The tensors that stand for a masked weight, or for its mask alone."""
+def _packed(weight: Tensor | None, mask: Tensor, layout: Layout | None) -> dict[str, Tensor]:
+    """The tensors that stand for a masked weight, or for its mask alone; as 2:4 where there is a layout and it fits."""
     bitmap = {"bitmap": torch.from_numpy(np.packbits(mask.cpu().numpy()))}
     if weight is None:
         return bitmap
-    if form == "two_four" and weight.dtype in DTYPES and mask.dim() in (2, 4):
-        kept = as_matrix(mask)
+    if layout is not None and not layout.stacked and weight.dtype in DTYPES:
+        kept = layout.matrix(mask)
         if kept.shape[1] % 8 == 0 and bool((kept.reshape(len(kept), -1, 4).sum(-1) == 2).all()):
             _, metadata = compress(kept.to(torch.int8))
-            return {"values": as_matrix(weight)[kept].reshape(len(kept), -1), "metadata": metadata}
+            return {"values": layout.matrix(weight)[kept].reshape(len(kept), -1), "metadata": metadata}
     return {"values": weight[mask]} | bitmap
 
 
-def _unpacked(pieces: Mapping[str, Tensor], shape: Sequence[int]) -> tuple[Tensor | None, Tensor]:
-    """The weight, if there is one, and the mask of what `_packed` made."""
+def _unpacked(
+    pieces: Mapping[str, Tensor], shape: Sequence[int], layout: Sequence | None
+) -> tuple[Tensor | None, Tensor]:
+    """The weight, if there is one, and the mask of what `_packed` made; files without a layout had it of the shape."""
     if (metadata := pieces.get("metadata")) is not None:
+        lies = Layout(*layout) if layout else layout_of(torch.empty(shape, device="meta"))
         values = pieces["values"]
         kept = decompress(torch.ones_like(values, dtype=torch.int8), metadata).bool()
-        return from_matrix(decompress(values, metadata), shape).contiguous(), from_matrix(kept, shape).contiguous()
+        return lies.tensor(decompress(values, metadata), shape).contiguous(), lies.tensor(kept, shape).contiguous()
     bits = np.unpackbits(pieces["bitmap"].numpy(), count=math.prod(shape))
     mask = torch.from_numpy(bits.astype(bool)).reshape(shape)
     if "values" not in pieces:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
+from operator import index
 
 import torch
 from torch import Tensor, nn
@@ -71,12 +72,14 @@ def seeded(seed: int | Sequence[int], runs: int | None = None) -> list[torch.Gen
     """Seed a CPU generator for each run, for a single network one.
 
     Raises:
-        BadInput: a seed that is no whole number, or not one a run.
+        BadInput: a seed that is no whole number, or none of 64 bits, or not one a run.
     """
     try:
-        seeds = [int(one) for one in ([seed] if isinstance(seed, Integral) else seed)]  # torch takes none of NumPy's
-    except (TypeError, ValueError) as error:
+        seeds = [index(one) for one in ([seed] if isinstance(seed, Integral) else seed)]  # torch takes none of NumPy's
+    except TypeError as error:
         raise BadInput(f"seed={seed!r:.40}: expected a whole number, or one for each run of a stack") from error
+    if wide := [one for one in seeds if not -(2**63) <= one < 2**64]:
+        raise BadInput(f"seed={wide[0]}: expected a whole number from -2^63 to 2^64 - 1")
     if len(seeds) != (runs or 1):
         raise BadInput(f"{len(seeds)} seeds for {runs or 1} runs: give each run its own")
     return [torch.Generator().manual_seed(one) for one in seeds]

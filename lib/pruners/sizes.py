@@ -11,6 +11,7 @@ from torch import nn
 from lib.base import BadInput
 from lib.kernels import storage
 from lib.kernels.two_four import has_pattern
+from lib.pruners import kinds
 from lib.pruners.grouped import grouped
 from lib.pruners.inputs import entering
 from lib.pruners.layers import matrices, say_partial
@@ -82,7 +83,7 @@ def operations_per_byte(model: nn.Module, shape: Sequence[int], batch: int, valu
     """Divide the operations of a network's matrix products by the bytes they move (paper 5, figure 1).
 
     Each layer reads its weights and its inputs once and writes its outputs once; nothing stays on the chip from one
-    layer to the next. Biases, norms and activations are left out.
+    layer to the next, not even weights that they share. Biases, norms, look-ups and activations are left out.
 
     Args:
         shape: of one example, without the batch axis.
@@ -98,10 +99,12 @@ def operations_per_byte(model: nn.Module, shape: Sequence[int], batch: int, valu
         moved += module.weight.numel() + batch * (entering(args, kwargs).numel() + output.numel())
 
     layers = matrices(model)
-    if inside := [layer for layer in layers if layer.attribute != "weight"]:
-        where = f"{inside[0].name} is inside a {type(inside[0].module).__name__}"
+    owners = [(layer.name, *owner) for layer in layers for owner in layer.owners]
+    owners = [owner for owner in owners if not isinstance(owner[1], kinds.LOOKUPS)]
+    if inside := [(name, module) for name, module, attribute in owners if attribute != "weight"]:
+        where = f"{inside[0][0]} is inside a {type(inside[0][1]).__name__}"
         raise BadInput(f"operations_per_byte knows what layers with a single weight move, {where}")
-    handles = [layer.module.register_forward_hook(count, with_kwargs=True) for layer in layers]
+    handles = [module.register_forward_hook(count, with_kwargs=True) for _, module, _ in owners]
     try:
         uses = positions(model, shape)
     finally:

@@ -24,7 +24,7 @@ from lib.base import BadInput
 from lib.pruners import kinds
 from lib.pruners.behind import bake
 from lib.pruners.layers import Layout, Prunable, Select, chosen, leave_out, naming, prunable
-from lib.pruners.masks import attach, is_parameter, refuse_inference
+from lib.pruners.masks import Following, attach, is_parameter, refuse_inference
 from lib.pruners.patterns import Pattern, fitting
 from lib.pruners.selected import words
 
@@ -49,7 +49,7 @@ class Refined(torch.autograd.Function):
         return gradient + context.owner.decay * (weight * ~mask), None, None
 
 
-class StraightThrough(nn.Module):
+class StraightThrough(Following):
     """Mask a weight by its own magnitude each time the layer reads it: a parametrization.
 
     Attributes:
@@ -142,7 +142,9 @@ def flip_rate(model: nn.Module) -> float:
     """Measure how many entries of masks changed a step since this was last asked, in percent; nan where none follows.
 
     This is the flip rate of Hu et al. (2024, "Accelerating transformer pre-training with 2:4 sparsity"), a mean over
-    steps: high while the network still looks for its mask, and close to 0 once it has one.
+    steps: high while the network still looks for its mask, and close to 0 once it has one. The first step after `learn`
+    compares with the mask that was made there, of the same weights, so that nothing can flip in it; it counts as a
+    step all the same. Of the first n steps the mean is therefore (n - 1) / n of the one over changes from mask to mask.
     """
     ones = list(learning(model).values())
     entries = sum(one.mask.numel() * int(one.steps) for one in ones)

@@ -119,6 +119,12 @@ REFUSED = {
     ),
     "half a seed": (lambda: pruners.random(net(), 2.5), "seed=2.5: expected a whole number"),
     "a seed in words": (lambda: pruners.random(net(), "x"), "seed='x': expected a whole number"),
+    "a seed in a word's digits": (lambda: pruners.random(nn.Linear(4, 4), "7"), "seed='7': expected a whole number"),
+    "half a seed of a run": (lambda: pruners.random(nn.Linear(4, 4), [1.9]), r"seed=\[1.9\]: expected a whole number"),
+    "a seed that is too long": (
+        lambda: pruners.random(nn.Linear(4, 4), 2**64),
+        r"^seed=18446744073709551616: expected a whole number from -2\^63 to 2\^64 - 1$",
+    ),
     # patterns
     "scores without values": (lambda: pruners.n_of_m({"w": NOTHING}), r"\[16, 16\] of torch.bool on the meta device"),
     "complex scores": (lambda: pruners.unstructured({"w": SCORES * 1j}, 0.5), "complex64"),

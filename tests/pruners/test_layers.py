@@ -190,3 +190,12 @@ def test_what_is_no_model_is_refused(ask):
         ask(nn.Linear)
     with pytest.raises(BadInput, match=r"expected a model, a torch\.nn\.Module, found a OrderedDict"):
         ask(nn.Linear(16, 16).state_dict())
+
+
+def test_weights_that_hooks_compute_are_refused_in_the_order_of_the_layers_names():
+    """And not in that of a set, which is another in each process."""
+    layer = nn.LSTM(4, 4, 4)
+    names = [name for name in layer._flat_weights_names if name.startswith("weight")]
+    for name in names:
+        nn.utils.spectral_norm(layer, name)
+    assert list(pruners.refused(nn.Sequential(layer))) == [f"0.{name}" for name in names]

@@ -354,3 +354,16 @@ def test_a_removed_weight_is_zero_whatever_it_was(odd):
     model.weight.data[0, 0] = odd
     pruners.attach(model, {"weight": torch.isfinite(model.weight)})
     assert float(model.weight[0, 0]) == 0
+
+
+def test_a_second_mask_takes_the_place_of_the_first_beneath_what_was_registered_on_it():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    pruners.attach(model, half(model))
+    nn.utils.parametrize.register_parametrization(model[0], "weight", Scaled())
+    nn.utils.parametrizations.spectral_norm(model[1])
+    before, masks = weights(model), pruners.unstructured(pruners.random(model, 1), 0.75, within=pruners.attached(model))
+    pruners.attach(model, masks)
+    assert same(pruners.attached(model), masks)
+    assert torch.equal(model[0].weight, before["0.weight"] * masks["0.weight"])
+    assert all(torch.equal(layer.weight != 0, masks[layer.name]) for layer in pruners.prunable(model))

@@ -344,7 +344,7 @@ def test_batches_that_are_none_are_refused_in_a_line():
             score(model, iter([]))
         with pytest.raises(BadInput, match=r"^weight: never reached by the calibration data"):
             score(model, [inputs[:0]])
-        for wrong in (None, {"input": inputs}):
+        for wrong in (None, {"input": inputs}, inputs, "inputs"):
             with pytest.raises(BadInput, match=rf"batches is a {type(wrong).__name__}: expected batches"):
                 score(model, wrong)
         with pytest.raises(BadInput, match=r"Linear cannot be called with this batch \(too many .* drop labels"):

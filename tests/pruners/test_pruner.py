@@ -268,3 +268,23 @@ def test_a_score_that_is_no_scores_is_refused():
     pruner = pruners.Pruner(lambda model: {"weight": model.weight}, pruners.unstructured, pruners.Once(0.5))
     with pytest.raises(BadInput, match=r"^a score returned a dict: expected Scores"):
         pruner.step(model, 0)
+
+
+def test_scores_of_runs_that_know_other_layers_are_refused_in_any_order_unless_layers_that_all_know_are_named():
+    class Idle(nn.Module):
+        """A stack with a layer on which the loss does not depend, so that SNIP leaves it out."""
+
+        def __init__(self):
+            super().__init__()
+            self.used, self.idle = (MLP((4, 4), generators([0, 1])) for _ in range(2))
+
+    loss = lambda model: model.used(torch.ones(2, 3, 4)).square().mean((-2, -1)).sum()  # noqa: E731
+    for scores in ([pruners.magnitude, pruners.snip], [pruners.snip, pruners.magnitude]):
+        model, schedules = Idle(), [pruners.Once(0.5)] * 2
+        line = r"^idle\.layers\.0\.weight is scored for some runs and left out for others: name the `layers`"
+        with pytest.warns(pruners.LeftOut), pytest.raises(BadInput, match=line):
+            pruners.Pruner(scores, pruners.unstructured, schedules).step(model, 0, loss=loss)
+        assert pruners.attached(model) == {}
+        with pytest.warns(pruners.LeftOut):
+            pruners.Pruner(scores, pruners.unstructured, schedules, ["used.layers.0.weight"]).step(model, 0, loss=loss)
+        assert pruners.attached(model)["used.layers.0.weight"].float().mean((1, 2)).tolist() == [0.5, 0.5]

@@ -71,6 +71,46 @@ def test_as_2_4_the_file_holds_what_sparse_tensor_cores_read_and_bitmaps_where_i
     assert torch.equal(pruners.attached(fresh)["fc2.weight"], masks["fc2.weight"])
 
 
+class Turned(nn.Module):
+    """A layer whose weight has its inputs first, as that of transformers' Conv1D."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(16, 8))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs @ self.weight
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [nn.Conv1d(16, 8, 3), nn.Conv3d(16, 8, 1), nn.ConvTranspose2d(16, 8, 4, groups=2), nn.LSTM(16, 8), Turned()],
+)
+def test_as_2_4_every_layer_is_compressed_along_the_sums_of_its_own_product(
+    layer: nn.Module, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setitem(pruners.kinds.KINDS, Turned, pruners.kinds.fixed(weight="io"))
+    model = nn.Sequential(copy.deepcopy(layer))
+    pruners.attach(model, pruners.n_of_m(pruners.magnitude(model)))
+    pruners.save(model, tmp_path / "a", "two_four")
+    parts, fresh = load_file(tmp_path / "a"), nn.Sequential(layer)
+    for one in pruners.prunable(model):
+        assert torch.equal(decompress(parts[f"{one.name}:values"], parts[f"{one.name}:metadata"]), one.matrix())
+    pruners.load(tmp_path / "a", fresh)
+    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), fresh.state_dict().values(), strict=True))
+
+
+def test_a_file_from_before_layouts_were_noted_loads_as_it_did(tmp_path: Path):
+    model, fresh = pruned(), small_lenet()
+    pruners.save(model, tmp_path / "a", "two_four")
+    with safe_open(tmp_path / "a", framework="pt") as file:
+        notes, parts = json.loads(file.metadata()[NOTES]), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    assert [about.pop("layout", None) for about in notes["masked"].values()].count(None) < len(notes["masked"])
+    save_file(parts, tmp_path / "a", {NOTES: json.dumps(notes)})
+    pruners.load(tmp_path / "a", fresh)
+    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), fresh.state_dict().values(), strict=True))
+
+
 def test_a_bitmap_has_its_first_place_in_the_highest_bit(tmp_path: Path):
     model = nn.Linear(5, 2, bias=False)
     mask = torch.tensor([[True, False, False, False, False], [True, True, False, False, True]])
@@ -103,15 +143,16 @@ def test_narrow_and_wide_types_come_back(dtype: torch.dtype, tmp_path: Path):
     assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), fresh.state_dict().values(), strict=True))
 
 
+class Doubled(nn.Module):
+    def forward(self, weight):
+        return 2 * weight
+
+    def right_inverse(self, weight):
+        return weight / 2
+
+
 def test_masks_on_what_other_parametrizations_compute_come_back_too(tmp_path: Path):
     """The file has what is trained behind the weight, and the mask of what is computed from that."""
-
-    class Doubled(nn.Module):
-        def forward(self, weight):
-            return 2 * weight
-
-        def right_inverse(self, weight):
-            return weight / 2
 
     def build():
         model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4))
@@ -143,13 +184,51 @@ def test_what_layers_share_is_written_once_and_buffers_and_notes_come_back(tmp_p
     assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), fresh.state_dict().values(), strict=True))
 
 
-def test_masks_that_the_file_has_not_are_lifted(tmp_path: Path):
+def test_masks_that_the_file_has_not_are_taken_off(tmp_path: Path):
     dense, masked = small_lenet(), pruned()
+    trained = list(masked.parameters())
     pruners.save(dense, tmp_path / "a")
     pruners.load(tmp_path / "a", masked)
     images = torch.randn(3, 1, 8, 8)
     assert torch.equal(dense(images), masked(images))
-    assert all(mask.all() for mask in pruners.attached(masked).values())
+    assert pruners.attached(masked) == {}
+    assert masked.state_dict().keys() == dense.state_dict().keys()
+    assert {id(parameter) for parameter in masked.parameters()} == {id(parameter) for parameter in trained}
+    pruners.learn(masked, pruners.n_of_m)  # which no layer with a mask may
+
+
+def test_a_mask_that_the_file_has_not_is_taken_off_what_it_composes_with_and_off_a_shared_weight(tmp_path: Path):
+    def build():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8))
+        nn.utils.parametrize.register_parametrization(model[0], "weight", Doubled())
+        model[2].weight = model[1].weight
+        return model
+
+    dense, masked = build(), build()
+    pruners.attach(masked, pruners.unstructured(pruners.magnitude(masked), 0.5))
+    pruners.save(dense, tmp_path / "a")
+    pruners.load(tmp_path / "a", masked)
+    assert pruners.attached(masked) == {}
+    assert masked[2].weight is masked[1].weight
+    inputs = torch.randn(3, 8)
+    assert torch.equal(dense(inputs), masked(inputs))
+
+
+def test_a_mask_beneath_another_parametrization_comes_back_in_a_model_that_has_both(tmp_path: Path):
+    def build(seed: int) -> nn.Module:
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(8, 8))
+        pruners.attach(model, pruners.unstructured(pruners.magnitude(model), 0.5))
+        nn.utils.parametrizations.spectral_norm(model[0])
+        return model
+
+    model, fresh = build(0), build(1)
+    pruners.save(model, tmp_path / "a")
+    pruners.load(tmp_path / "a", fresh)
+    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), fresh.state_dict().values(), strict=True))
+    with pytest.raises(BadInput, match=r"^a lacks 0\.parametrizations\.weight\.0\._u: load it"):
+        pruners.load(tmp_path / "a", nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(8, 8))))
 
 
 def test_a_wrong_file_is_one_line_and_changes_nothing(tmp_path: Path):

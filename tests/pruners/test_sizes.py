@@ -93,6 +93,24 @@ def test_a_layer_that_is_not_used_neither_computes_nor_moves_anything():
     assert operations_per_byte(model, (3,), batch=4) == operations_per_byte(model[0], (3,), batch=4)
 
 
+def test_each_layer_that_shares_a_weight_reads_it_and_a_look_up_moves_nothing_for_a_product():
+    class Net(nn.Module):
+        def __init__(self, tied: bool):
+            super().__init__()
+            self.embedding, self.a, self.b = nn.Embedding(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+            if tied:
+                self.embedding.weight = self.b.weight = self.a.weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.b(self.a(x + self.embedding(torch.tensor([0]))))
+
+    assert operations_per_byte(Net(tied=True), (4,), batch=2) == operations_per_byte(Net(tied=False), (4,), batch=2)
+    cell, layer = nn.LSTMCell(4, 4), nn.Linear(4, 16)
+    cell.weight_hh = layer.weight
+    with pytest.raises(BadInput, match=r"0\.weight is inside a LSTMCell$"):
+        operations_per_byte(nn.ModuleList([layer, cell])[:1].append(cell), (4,), batch=2)
+
+
 def test_the_papers_operations_per_byte_with_256_transitions_and_one_image():
     """Figure 1 prints 50 to 60 for TD3 and more than 100 for ResNet-34."""
     assert 50 < measures.operations_per_byte("critic of HalfCheetah", 256) < 60
@@ -120,6 +138,18 @@ def test_a_layer_that_is_called_by_keyword_counts_as_any_other(layer: nn.Module)
     shape = (3, 4) if isinstance(layer, nn.ConvTranspose1d) else (3,)
     assert flops(ByKeyword(layer), shape) == flops(layer, shape)
     assert operations_per_byte(ByKeyword(layer), shape, batch=4) == operations_per_byte(layer, shape, batch=4)
+
+
+def test_the_input_of_a_layer_is_told_from_other_arguments_by_its_name():
+    class Net(nn.Module):
+        def __init__(self, **sizes: list[int]):
+            super().__init__()
+            self.layer, self.sizes = nn.ConvTranspose2d(3, 5, 3), sizes
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(**self.sizes, input=x)
+
+    assert flops(Net(output_size=[6, 6]), (3, 4, 4)) == flops(Net(), (3, 4, 4))
 
 
 @pytest.mark.parametrize("layer", [nn.LSTM(4, 4), nn.MultiheadAttention(4, 2)])

@@ -174,3 +174,24 @@ def test_what_cannot_learn_its_mask_is_refused_in_a_line():
     with pytest.raises(BadInput, match=r"^1\.weight: weight: inner dimension 18 is not a multiple of 4"):
         pruners.learn(odd, TWO_FOUR, select=["0", "1"])
     assert not learning(odd)
+
+
+def test_a_weight_that_learns_its_mask_takes_no_other_until_that_is_settled():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16))
+    pruners.learn(model, TWO_FOUR, select="1")
+    before = copy.deepcopy(model.state_dict())
+    solver, calibration = pruners.Wanda(TWO_FOUR), [torch.randn(40, 16)]
+    for call in (
+        lambda: pruners.attach(model, pruners.unstructured(pruners.magnitude(model), 0.75)),
+        lambda: pruners.Pruner(pruners.magnitude, pruners.unstructured, pruners.Once(0.75)).step(model, 0),
+    ):
+        with pytest.raises(BadInput, match=r"^mask '1\.weight': the weight learns its mask: pruners\.settle first$"):
+            call()
+    with pytest.raises(BadInput, match=r"^1\.weight learns its mask: one-shot pruning begins with a dense network$"):
+        pruners.one_shot(model, calibration, solver)
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert list(pruners.attached(pruners.one_shot(model, calibration, solver, select="0"))) == ["0.weight"]
+    pruners.settle(model)
+    pruners.Pruner(pruners.magnitude, pruners.unstructured, pruners.Once(0.75)).step(model, 0)
+    assert pruners.sparsity(model) == 0.75

@@ -49,6 +49,7 @@ SETTINGS = td3.Settings(batch=128)  # a step with 256, the default, takes 1.7 ti
 TUNED = ("batch", "random_steps", "learning_rate", "exploration_noise")  # what the program can be asked to change
 EVERY, EPISODES, CONFIRM = 5_000, 10, 20
 EVALUATION, CONFIRMATION, CARD = 3, 4, 5  # streams of random numbers of their own (TD3 has 0 to 2)
+READINGS = 3  # how often `keep` reads a session that writes meanwhile
 PACKAGES = ("torch", "gymnasium", "mujoco", "numpy")
 
 
@@ -211,21 +212,27 @@ def _train(env: str, steps: int, seed: int, settings: td3.Settings, folder: Path
 def keep(env: str, seed: int, folder: Path, experts: Path = policies.EXPERTS) -> policies.Card:
     """Write the snapshots there are, their card and the learning curve so far to `experts`/ENV.
 
-    BadInput: no medium or no expert snapshot yet.
+    BadInput: no medium or no expert snapshot yet, or new ones whenever they are read.
     """
-    session = read_session(folder)
-    absent = [name for name in policies.WHICH if name not in session["snapshots"]]
-    if absent:
-        raise BadInput(f"the session in {folder} has no {absent[0]} snapshot yet: train it longer")
-    place, snapshots = experts / env, {}
-    for name in policies.WHICH:
-        policy = policies.read(folder / f"{name}.npz")
-        returns = rollouts(stacked(policy), env, [seed_of(seed, CARD)], CONFIRM)
-        mean, score = float(returns.mean()), float(normalised_return(env, returns.mean()))
-        numbers = (round(float(x), 2) for x in (mean, returns.std(ddof=1), score))
-        snapshots[name] = policies.Snapshot(session["snapshots"][name]["step"], *numbers)
+    for _ in range(READINGS):  # the training may write while this reads
+        session = read_session(folder)
+        absent = [name for name in policies.WHICH if name not in session["snapshots"]]
+        if absent:
+            raise BadInput(f"the session in {folder} has no {absent[0]} snapshot yet: train it longer")
+        played, snapshots = {}, {}
+        for name in policies.WHICH:
+            played[name] = policy = policies.read(folder / f"{name}.npz")
+            returns = rollouts(stacked(policy), env, [seed_of(seed, CARD)], CONFIRM)
+            mean, score = float(returns.mean()), float(normalised_return(env, returns.mean()))
+            numbers = (round(float(x), 2) for x in (mean, returns.std(ddof=1), score))
+            snapshots[name] = policies.Snapshot(session["snapshots"][name]["step"], *numbers)
+        if read_session(folder)["snapshots"] == session["snapshots"]:
+            break
+    else:
+        raise BadInput(f"the session in {folder} had new snapshots at each of {READINGS} readings: keep them later")
+    curve, place = read_curve(folder), experts / env
+    for name, policy in played.items():
         policies.save(policy, place / f"{name}.npz")
-    curve = read_curve(folder)
     card = policies.Card(
         environment=env,
         steps=int(curve.step.iloc[-1]),

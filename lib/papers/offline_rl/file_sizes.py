@@ -117,8 +117,11 @@ def bcq_networks(observations: int = 17, actions: int = 6) -> dict[str, nn.Modul
 
 
 def pruned(network: nn.Module, sparsity: float) -> dict[str, Tensor]:
-    """Prune the state_dict of a network without the smallest of its weights; biases stay."""
-    masks = pruners.unstructured(pruners.magnitude(network), sparsity)
+    """Prune the state_dict of a network without the smallest of its weights; biases stay.
+
+    They are ranked all together: the parts of a network (`bcq_networks`) are no networks of their own.
+    """
+    masks = pruners.unstructured(pruners.magnitude(network), sparsity, scope="global")
     state = {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
     return state | {name: state[name].masked_fill(~mask, 0) for name, mask in masks.items()}
 

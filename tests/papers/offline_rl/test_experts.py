@@ -131,6 +131,43 @@ def test_a_card_is_computed_from_episodes_of_its_own(tmp_path: Path):
     assert (kept / "Hopper-v4" / "curve.csv").read_bytes() == (session / "curve.csv").read_bytes()
 
 
+@pytest.mark.parametrize("writes", [1, 9])
+def test_a_card_is_of_the_policies_beside_it_though_the_training_writes_meanwhile(
+    writes: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    session, kept, readings = tmp_path / "session", tmp_path / "experts", []
+
+    def write(step: int) -> None:
+        """As `Session` does: the policies first."""
+        for name in policies.WHICH:
+            arrays = [np.full((3, 11), step, np.float32)], [np.zeros(3, np.float32)], np.ones(3, np.float32)
+            policies.save(policies.Policy(*arrays), session / f"{name}.npz")
+        snapshots = {name: {"step": step, "return": 1.0} for name in policies.WHICH}
+        (session / "session.yaml").write_text(yaml.safe_dump({"settings": {}, "snapshots": snapshots}))
+
+    def read(folder: Path) -> dict:
+        found = real(folder)
+        if len(readings) // 2 < writes and len(readings) % 2 == 0:  # each reading is one before and one after
+            write(len(readings) + 2)
+        readings.append(found)
+        return found
+
+    session.mkdir()
+    (session / "curve.csv").write_text("step,return\n9,1\n")
+    write(1)
+    real = experts.read_session
+    monkeypatch.setattr(experts, "read_session", read)
+    monkeypatch.setattr(experts, "rollouts", lambda *asked: np.array([1.0, 2.0]))
+    if writes > 1:
+        with pytest.raises(BadInput, match=r"had new snapshots at each of 3 readings: keep them later$"):
+            experts.keep("Hopper-v4", 0, session, kept)
+        assert not kept.exists()
+        return
+    card = experts.keep("Hopper-v4", 0, session, kept)
+    assert len(readings) == 4
+    assert card.expert.step == policies.load("hopper", "expert", kept).weights[0][0, 0] == 2
+
+
 def test_every_target_has_an_environment_and_a_reference():
     for env, target in experts.TARGETS.items():
         assert make(env).spec.id == env

@@ -65,13 +65,14 @@ def test_packed_weights_come_close_to_the_floor_and_nothing_below_it(networks):
     assert file_sizes.floor({"w": kept}) * 8 / 131_000 == pytest.approx(1.886, abs=0.002)  # 32 * 0.05 + H(0.05)
 
 
-def test_pruned_removes_the_smallest_weights_of_the_network_and_no_bias(networks):
-    state, network = file_sizes.pruned(networks["actor"], 0.9), networks["actor"]
-    weights = torch.cat([network.state_dict()[f"l.{i}.weight"].abs().flatten() for i in range(3)])
-    left = torch.cat([state[f"l.{i}.weight"].abs().flatten() for i in range(3)])
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_pruned_removes_the_smallest_weights_of_the_network_and_no_bias(name: str, networks):
+    state, before = file_sizes.pruned(networks[name], 0.9), networks[name].state_dict()
+    names = [name for name in before if name.endswith("weight")]
+    weights, left = (torch.cat([one[name].abs().flatten() for name in names]) for one in (before, state))
     assert int((left == 0).sum()) == round(0.9 * len(weights))
     assert weights[left == 0].max() <= left[left > 0].min()
-    assert all(torch.equal(state[f"l.{i}.bias"], network.state_dict()[f"l.{i}.bias"]) for i in range(3))
+    assert all(torch.equal(state[name], before[name]) for name in before if name.endswith("bias"))
 
 
 def test_which_weights_are_gone_changes_a_sparse_file_by_less_than_two_percent(networks):
