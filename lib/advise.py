@@ -14,6 +14,7 @@ import importlib
 import importlib.util
 import math
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from numbers import Integral, Real
@@ -261,6 +262,9 @@ def main(words: list[str] | None = None) -> None:
 def built(name: str) -> nn.Module:
     """Build the model that MODULE:FACTORY names: a module or a .py file, and a function, a class or a model in it.
 
+    A file finds what lies beside it, as if it were run itself: its folder is the first of `sys.path` from now on,
+    because a model may import only when it is called.
+
     Raises:
         BadInput: what is missing, or what the code there raises.
     """
@@ -271,8 +275,11 @@ def built(name: str) -> nn.Module:
         if where.endswith(".py"):
             if not Path(where).is_file():
                 raise BadInput(f"{where} is no file")
-            spec = importlib.util.spec_from_file_location(Path(where).stem, where)
+            sys.path.insert(0, str(Path(where).resolve().parent))
+            # a name like __main__, so that a file called random.py takes no other module's place
+            spec = importlib.util.spec_from_file_location("__advised__", where)
             module = importlib.util.module_from_spec(spec)
+            sys.modules[spec.name] = module  # where a dataclass looks up what its annotations mean
             spec.loader.exec_module(module)
         else:
             module = importlib.import_module(where)

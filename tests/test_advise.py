@@ -1,5 +1,7 @@
 """Advice before pruning: the right products are measured, and times become the right words. No time is asserted."""
 
+import sys
+
 import pandas as pd
 import pytest
 import torch
@@ -10,6 +12,11 @@ from torch.nn import functional as F
 from lib import pruners
 from lib.advise import COLUMNS, METHODS, TIE, advise, main, measure, surely, verdict
 from lib.base import BadInput
+
+
+@pytest.fixture(autouse=True)
+def path_of_this_test_alone(monkeypatch):
+    monkeypatch.setattr(sys, "path", sys.path.copy())
 
 
 class Small(nn.Module):
@@ -238,6 +245,39 @@ def test_a_model_of_ones_own_is_measured_from_the_shell(tmp_path, monkeypatch, c
     monkeypatch.syspath_prepend(str(tmp_path))
     main(["own_network:ready", *words, "--select", "head"])
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["layer", "head.weight"]
+
+
+WITH_HELPERS = """
+from __future__ import annotations
+from dataclasses import dataclass
+import sizes_beside_it
+from torch import nn
+@dataclass
+class Build:
+    outputs: int
+    def __call__(self):
+        return nn.Linear(sizes_beside_it.inputs, self.outputs)
+class Late(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3, 2)
+    def forward(self, x):
+        from scales_beside_it import scale
+        return scale * self.inner(x)
+build, late = Build(4), Late()
+"""
+
+
+@pytest.mark.parametrize("name", ["with_helpers", "statistics"])  # the second is that of a module in use
+def test_a_file_may_hold_a_dataclass_and_import_what_lies_beside_it_even_when_it_is_called(name, tmp_path, capsys):
+    there = sys.modules.get(name)
+    (tmp_path / f"{name}.py").write_text(WITH_HELPERS)
+    (tmp_path / "sizes_beside_it.py").write_text("inputs = 3")
+    (tmp_path / "scales_beside_it.py").write_text("scale = 2.0")
+    for factory, layer in (("build", "weight"), ("late", "inner.weight")):
+        main([f"{tmp_path}/{name}.py:{factory}", "--shape", "3", "--seconds", "0"])
+        assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["layer", layer]
+    assert sys.modules.get(name) is there
 
 
 @pytest.mark.parametrize(

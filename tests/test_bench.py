@@ -51,6 +51,13 @@ def test_an_unknown_benchmark_is_one_line(capsys: pytest.CaptureFixture):
     assert capsys.readouterr().err == f"lib.bench: no benchmark 'nothing'; there are: {', '.join(bench.names())}\n"
 
 
+def test_an_unknown_benchmark_is_refused_before_those_named_earlier_are_measured(monkeypatch, capsys):
+    monkeypatch.setattr(bench, "measure", lambda *given: pytest.fail("measured"))
+    with pytest.raises(SystemExit):
+        bench.main(["masks", "nothing", "--device", "cpu"])
+    assert capsys.readouterr().err.startswith("lib.bench: no benchmark 'nothing'; there are: ")
+
+
 def test_a_damaged_file_of_an_earlier_benchmark_is_refused_before_anything_is_measured(tmp_path, monkeypatch, capsys):
     (tmp_path / "bench").mkdir()
     (tmp_path / "bench" / "masks.csv").write_bytes(b"\xff\xfe\x00")

@@ -43,9 +43,9 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--results", type=Path, default=base.RESULTS, help="where results go (default: results/)")
     asked = parser.parse_args(words)
     with base.program("lib.bench"):
+        if unknown := [name for name in asked.name if name not in known]:
+            raise BadInput(f"no benchmark {unknown[0]!r}; there are: {', '.join(known)}")
         for name in asked.name or known:
-            if name not in known:
-                raise BadInput(f"no benchmark {name!r}; there are: {', '.join(known)}")
             path = asked.results / "bench" / f"{name}.csv"
             writable(path.parent)
             if path.exists():

@@ -68,12 +68,20 @@ def project(matrices: Tensor, table: Tensor, room: int | None = None) -> Tensor:
         table: [B, B], or one a matrix.
         room: how many coefficients a block has place for, as many as the table names or more.
     """
-    room = number(table) if room is None else room
+    room, size = number(table) if room is None else room, matrices.shape[-2:]
     chosen = _one_hot(table, room, torch.float64)  # in which the sum of equal float32 numbers is exact
-    sums = _blocks(matrices.double(), table.shape[-1]) @ chosen
-    means = sums / members(matrices.shape[-2:], table, room).flatten(-3, -2).clamp(min=1)
-    rows = -(-matrices.shape[-2] // table.shape[-1])
-    return means.to(matrices.dtype).unflatten(-2, (rows, -1))
+    counts = members(size, table, room).clamp(min=1)
+
+    def mean(values: Tensor) -> Tensor:
+        sums = _blocks(values.double(), table.shape[-1]) @ chosen
+        return sums.unflatten(-2, counts.shape[-3:-1]) / counts
+
+    means = mean(matrices)
+    if matrices.dtype == torch.float64:  # there it rounds, by so few last digits that their own mean is exact
+        nearer = means + mean(matrices - expand(means, table, size))
+        equal = mean(matrices != expand(nearer, table, size)) == 0  # means of unequal ones stay as they are
+        means = torch.where(equal, nearer, means)
+    return means.to(matrices.dtype)
 
 
 def members(size: Sequence[int], table: Tensor, room: int | None = None) -> Tensor:

@@ -68,9 +68,16 @@ def friendly(block: int, inner: int) -> Tensor:
 
 
 def halved(table: Tensor) -> Tensor:
-    """Cut each group of a block in two, those in its upper and those in its lower half ("block4 friendly block2")."""
+    """Cut each group of a block in two, those in its upper and those in its lower half ("block4 friendly block2").
+
+    Raises:
+        BadInput: a group has nothing in one of the halves, as each has in a block of one.
+    """
     lower = torch.arange(len(table)) >= len(table) // 2
-    return table + number(table) * lower[:, None]
+    cut = table + number(table) * lower[:, None]
+    if len(cut.unique()) < 2 * number(table):
+        raise BadInput(f"a group of blocks of {len(table)} lies in one half alone, so that it cannot be cut in two")
+    return cut
 
 
 def _inner(block: int, inner: int) -> Tensor:
@@ -209,7 +216,7 @@ def regroup(
 
     Args:
         chosen: {parameter name: new table [B, B]}, of the same B.
-        run: of a stack, the one to change; None: all.
+        run: of a stack, the one to change, from 0; None: all.
         optimizers: whose state goes over to the new coefficients (Adam's moments, a momentum).
         carry: "shared": each new coefficient takes its share of the gradients remembered, the first moment divided by
             how many times more coefficients there are, the second by the square of it: Adam's next step is as large
@@ -217,21 +224,27 @@ def regroup(
             Adam's steps are then smaller until it has forgotten.
 
     Raises:
-        BadInput: an unknown name, what is no table, a layer without groups, or without room for so many coefficients.
+        BadInput: an unknown name, what is no table, a layer without groups, or without room for so many coefficients,
+            a run that there is not, or weights that are not finite. Nothing is changed then.
     """
     if carry not in CARRIES:
         raise BadInput(f"carry={carry!r}: known are {', '.join(CARRIES)}")
     _refuse_no_tables(chosen)
     layers, masks, optimizers = _named(model, chosen), attached(model), list(optimizers)
-    for name, table in chosen.items():
+    places = {name: _places(layer, run) for name, layer in layers.items()}
+    for name, table in chosen.items():  # all are checked before one is changed
         layer, own = layers[name], grouped(layers[name])
         if own is None or own.table.shape[-2:] != table.shape or own.room < number(table):
             raise BadInput(f"{name} has no groups in blocks of {len(table)} with room for {number(table)} coefficients")
+        weight = layer.weight
+        if not all(torch.isfinite(weight[place]).all() for place in places[name]):
+            raise BadInput(f"{name} holds numbers that are not finite: has training diverged?")
+    for name, table in chosen.items():
+        layer, own = layers[name], grouped(layers[name])
         trained, weight = original(layer), layer.weight.clone()
         state = [(values, power, own(values)) for values, power in moments(trained, optimizers)]
-        places = [...] if layer.runs is None else range(layer.runs) if run is None else [run]
         before = own.table.clone()
-        for place in places:
+        for place in places[name]:
             own.table[place] = table.to(before.device)
             share = number(before[place]) / number(table) if carry == "shared" else 1.0
             for values, power, wide in state:
@@ -239,7 +252,7 @@ def regroup(
         if name in masks:
             attach(model, {name: own(own.right_inverse(masks[name].to(weight.dtype))) > 0})
         new = own.right_inverse(weight)
-        for place in places:
+        for place in places[name]:
             trained[place] = new[place]
             if refines(own.table[place], before[place]) and not torch.equal(layer.weight[place], weight[place]):
                 raise AssertionError(f"{name}: groups were released, and yet a weight has changed")
@@ -336,7 +349,7 @@ def _refuse_no_tables(tables: object, axes: Sequence[int] = (2,)) -> None:
         axes: how many a table may have; of three the first are runs.
 
     Raises:
-        BadInput: no mapping, or a table that is no square of whole numbers from 0 on.
+        BadInput: no mapping, or a table that is no square of whole numbers from 0 on, or leaves one of them out.
     """
     if not isinstance(tables, Mapping):
         raise BadInput(f"groups are {described(tables)}: expected {{parameter name: table}}")
@@ -344,6 +357,9 @@ def _refuse_no_tables(tables: object, axes: Sequence[int] = (2,)) -> None:
         square = isinstance(table, Tensor) and table.dim() in axes and 0 < table.shape[-1] == table.shape[-2]
         if not square or table.dtype != torch.int64 or int(table.min()) < 0:
             raise BadInput(f"{name}: {described(table)} is no table of int64 [B, B] from 0 on, such as circulant(4)")
+        for one in table.reshape(-1, *table.shape[-2:]):  # of a stack each run has its own
+            if len(one.unique()) < number(one):
+                raise BadInput(f"{name}: the table leaves out some of 0 to {number(one) - 1}, expected each at a place")
 
 
 def _named(model: nn.Module, names: Iterable[str]) -> dict[str, Prunable]:
@@ -352,6 +368,22 @@ def _named(model: nn.Module, names: Iterable[str]) -> dict[str, Prunable]:
         if name not in layers:
             raise BadInput(f"no weight called {name!r}; there are: {', '.join(layers)}")
     return {name: layers[name] for name in names}
+
+
+def _places(layer: Prunable, run: int | None) -> list:
+    """Which parts of a layer's weight a change is of: all of it, each run of a stack or one of them.
+
+    Raises:
+        BadInput: a run of what is no stack, or one that the stack does not have.
+    """
+    if run is None:
+        return [...] if layer.runs is None else list(range(layer.runs))
+    if layer.runs is None:
+        raise BadInput(f"run={run!r}: {layer.name} is of one network, no stack of runs: leave run out")
+    refuse_uncounted(0, run=run)
+    if run >= layer.runs:
+        raise BadInput(f"run={run}: {layer.name} is of {layer.runs} runs, which are counted from 0")
+    return [run]
 
 
 def _size(layer: Prunable) -> tuple[int, int]:

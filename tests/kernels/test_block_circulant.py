@@ -60,6 +60,26 @@ def test_what_is_circulant_already_projects_onto_itself_exactly():
         assert torch.equal(bc.project(dense(coefficients), bc.circulant(block)), coefficients)
 
 
+def test_equal_weights_of_float64_keep_their_value_too_whatever_their_sum_rounds_to():
+    for block in (*BLOCKS, 6, 7):
+        table = bc.circulant(block)
+        for size in ((8 * block, 8 * block), (8 * block - 1, 7 * block + 1)):
+            weight = bc.expand(random(8, 8, block, seed=block), table, size)
+            assert torch.equal(bc.expand(bc.project(weight, table), table, size), weight)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [(64, 64), (256, 376), (17, 6), (2, 5, 24, 24), (3, 3, 20, 50)])
+def test_unequal_weights_get_their_mean_as_float64_rounds_it_and_no_other_bit(size, dtype):
+    for block in (*BLOCKS, 6):
+        weight, table = random(*size, seed=block).to(dtype), bc.circulant(block)
+        pad = (0, -size[-1] % block, 0, -size[-2] % block)
+        one_hot = F.one_hot(table.flatten(), block).double()
+        blocks = F.pad(weight.double(), pad).unflatten(-1, (-1, block)).unflatten(-3, (-1, block)).transpose(-3, -2)
+        means = blocks.flatten(-2) @ one_hot / bc.members(size[-2:], table).clamp(min=1)
+        assert torch.equal(bc.project(weight, table), means.to(dtype))
+
+
 def test_every_coefficient_of_a_circulant_has_b_weights_and_less_at_a_border():
     assert (bc.members((8, 8), bc.circulant(4)) == 4).all()
     assert bc.members((4, 5), bc.circulant(4))[0].tolist() == [[4] * 4, [1] * 4]

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from lib import pruners
 from lib.base import BadInput
 from lib.kernels.block_circulant import circulant
+from lib.models.mlp import MLP, generators
 from lib.pruners import gates, groups
 from lib.pruners.permutation.network import permute
 from lib.pruners.permutation.search import greedy
@@ -236,3 +237,54 @@ def test_what_is_of_the_wrong_kind_is_named_in_one_line(call, line):
         call(nn.Linear(4, 4))
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 160
+
+
+# Groups
+
+
+@pytest.mark.parametrize(
+    ("second", "run", "line"),
+    [
+        (groups.single(2), None, r"2\.weight has no groups in blocks of 2 with room for 4"),
+        (groups.single(4), 7, r"run=7: 0\.weight is of one network, no stack of runs"),
+        (groups.single(4), None, r"2\.weight holds numbers that are not finite"),
+    ],
+)
+def test_where_a_change_of_groups_is_refused_nothing_is_changed(second, run, line):
+    model = net()
+    groups.group(model, {"0.weight": circulant(4), "2.weight": circulant(4)}, releasable=True)
+    if "finite" in line:
+        with torch.no_grad():
+            model[2].parametrizations.weight.original[0, 0, 0] = float("nan")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(BadInput, match=line):
+        groups.regroup(model, {"0.weight": groups.single(4), "2.weight": second}, run)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value.nan_to_num(), before[name].nan_to_num()), name
+
+
+def test_a_run_that_the_stack_does_not_have_is_refused_and_one_that_diverged_stops_no_other():
+    name, model = "layers.1.weight", MLP((4, 8, 8, 2), generators([0, 1]))
+    groups.group(model, {name: circulant(4)}, releasable=True)
+    with pytest.raises(BadInput, match=r"run=2: layers\.1\.weight is of 2 runs, which are counted from 0"):
+        groups.regroup(model, {name: groups.single(4)}, 2)
+    with pytest.raises(BadInput, match="run=-1: expected a whole number, at least 0"):
+        groups.regroup(model, {name: groups.single(4)}, -1)
+    with torch.no_grad():
+        model.layers[1].parametrizations.weight.original[1] = float("nan")
+    groups.regroup(model, {name: groups.single(4)}, 0)
+    assert groups.tables(model)[name].tolist() == [groups.single(4).tolist(), circulant(4).tolist()]
+
+
+def test_tables_that_leave_a_number_out_are_refused():
+    gap, line = torch.tensor([[0, 5], [5, 0]]), "the table leaves out some of 0 to 5, expected each at a place"
+    with pytest.raises(BadInput, match=f"weight: {line}"):
+        groups.group(nn.Linear(4, 4), {"weight": gap})
+    with pytest.raises(BadInput, match=line):
+        groups.whole_groups({"weight": torch.rand(4, 4)}, 0.5, {"weight": gap})
+
+
+@pytest.mark.parametrize("table", [groups.single(1), groups.single(2), groups.within(4, 2)])
+def test_groups_that_lie_in_one_half_of_a_block_cannot_be_cut_in_two(table):
+    with pytest.raises(BadInput, match=f"a group of blocks of {len(table)} lies in one half alone"):
+        groups.halved(table)

@@ -229,6 +229,19 @@ def test_releases_change_neither_weights_nor_function_and_then_free_them(convers
     assert not is_in_groups(weight, gs.within(4, 2))
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(gs.friendly(6, 3), gs.within(6, 3)), (bc.circulant(6), gs.halved(bc.circulant(6)))],
+)
+def test_releases_of_float64_from_groups_of_three_change_no_weight(first, second):
+    torch.manual_seed(0)
+    layer = nn.Linear(48, 48).double()
+    gs.group(layer, {"weight": first}, releasable=True)
+    before = layer.weight.clone()
+    gs.regroup(layer, {"weight": second})
+    assert torch.equal(layer.weight, before)
+
+
 def test_projection_takes_the_nearest_and_keeps_a_group_with_a_weight_left():
     first, second, _ = gs.phases(4, "projection")
     net = nn.Linear(4, 4)

@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from lib.base import BadInput
+from lib.base import BadInput, refuse_twice
 from lib.companion import pairs
 from lib.companion.cells import Values, by_seed
 from lib.kernels import storage
@@ -210,12 +210,12 @@ def ratio_range(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | N
     """
     end, found = ends(runs, steps), {}
     ways = [key for key in KEYS if key not in ("conversion", "seed")]
-    for kind in pairs.chosen(end, chosen)[ways].drop_duplicates().to_dict("records"):
-        sides = {one: kind | {"conversion": one} for one in chosen["conversion"]}
+    for way in pairs.chosen(end, chosen)[ways].drop_duplicates().itertuples(index=False):
+        sides = {one: way._asdict() | {"conversion": one} for one in chosen["conversion"]}
         ratios = pairs.side_by_side(end, ["seed"], sides, "compression_ratio")
-        name = f"{kind['env']}, {METHODS[kind['method']]}, B = {kind['block']}, then {kind['block'] // 2}"
-        apart = 100 * (ratios.max(axis=1) - ratios.min(axis=1))
-        found |= {f"{name} (at {kind['shift']:g})": by_seed(apart)} if len(ratios) else {}
+        name = f"{way.env}, {METHODS[way.method]}, B = {way.block}, then {way.block // 2} (at {way.shift:g})"
+        refuse_twice(cells=[*found, name])
+        found |= {name: by_seed(100 * (ratios.max(axis=1) - ratios.min(axis=1)))} if len(ratios) else {}
     return found
 
 
@@ -383,8 +383,7 @@ def packed_gap(block: int, sparsity: float, bitmap: str = "weights") -> float:
     attach(actor, groups.whole_groups(scores, sparsity, groups.tables(actor)))
     weights = {layer.name: layer.weight for layer in prunable(actor)}
     share = weights[name].numel() / sum(weight.numel() for weight in weights.values())
-    saved = packed_ratio(weights, {name: circulant(block)}, bitmap)
-    return 100 * (saved - ratio(sparsity, block, share, bitmap))
+    return 100 * (packed_ratio(weights, {name: circulant(block)}, bitmap) - ratio(sparsity, block, share, bitmap))
 
 
 def weight_share(layers: Sequence[Sequence[int]], compressed: Sequence[int]) -> float:
@@ -420,11 +419,12 @@ def _kinds(runs: pd.DataFrame, chosen: Mapping[str, object], keys: Sequence[str]
     """List the ways of training among the chosen runs: for each its cell's name, and what its runs have in common."""
     rows = pairs.chosen(runs, chosen)[[key for key in keys if key != "seed"]].drop_duplicates()
     name = offline_method_of if "choice" in keys else method_of
-    return [(f"{row.env}, {name(row)}", row._asdict()) for row in rows.itertuples(index=False)]
+    kinds = [(f"{row.env}, {name(row)}", row._asdict()) for row in rows.itertuples(index=False)]
+    refuse_twice(cells=[cell for cell, _ in kinds])  # the second would take the first one's place
+    return kinds
 
 
 def _percent(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None, column: str) -> Values:
     end = ends(runs, steps)
-    return {
-        name: by_seed(100 * pairs.chosen(end, kind).set_index("seed")[column]) for name, kind in _kinds(end, chosen)
-    }
+    kinds = _kinds(end, chosen)
+    return {name: by_seed(100 * pairs.chosen(end, kind).set_index("seed")[column]) for name, kind in kinds}

@@ -130,11 +130,19 @@ def undecided(runs: pd.DataFrame, variant: str, taus: tuple[float, float], stage
 
     They are those whose g lies between two thresholds: open at the lower, closed at the higher. All are open at the
     end of stage 1.
+
+    Raises:
+        BadInput: thresholds that do not rise, or an expansion, which opens more gates than stage 1 has.
     """
     low, high = taus
+    if not low < high:
+        raise BadInput(f"taus={[low, high]}: expected the lower one first, then a higher one")
     sides = {"low": (variant, stage, low), "high": (variant, stage, high), "gates": (variant, 1, low)}
     both = _side_by_side(runs, sides, "architecture")
     counts = both.map(_open_gates)
+    if (counts.low > counts.gates).any():
+        more = f"{variant} has more gates open in stage {stage} than at the end of stage 1"
+        raise BadInput(f"{more}: those are all that there are only where none is added, as in a sparsification")
     return by_cell(100 * (counts.low - counts.high) / counts.gates)
 
 

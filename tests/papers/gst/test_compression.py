@@ -9,7 +9,7 @@ import torch
 from lib import pruners
 from lib.base import BadInput
 from lib.kernels import storage
-from lib.kernels.block_circulant import circulant
+from lib.kernels.block_circulant import circulant, expand
 from lib.models.mlp import MLP, generators, plain
 from lib.papers.gst.experiments.compression import pack, packed_ratio, ratio, unpack
 from lib.papers.gst.measures import changed_by_conversion, csr_crossover, packed_gap, weight_share
@@ -74,6 +74,12 @@ def test_convolutions_are_packed_too():
     content = pack(layer.weight.detach(), circulant(4))
     assert len(content) == 72 * 2 + 9
     assert torch.equal(unpack(content, (8, 4, 3, 3), circulant(4)), layer.weight.half())
+
+
+def test_coefficients_of_float64_that_three_weights_share_are_packed():
+    made = torch.randn(4, 4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    weight = expand(made, circulant(3), (12, 12))
+    assert torch.equal(unpack(pack(weight, circulant(3)), (12, 12), circulant(3)), weight.half())
 
 
 def test_above_the_crossover_csr_is_smaller_than_a_bitmap():

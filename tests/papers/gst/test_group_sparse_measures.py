@@ -103,6 +103,10 @@ def test_offline_leads_are_of_the_last_evaluation_of_the_same_seed_and_share():
     assert found == {"hopper, snip, B = 4 to the end, 5 % kept": {0: 10.0, 1: -5.0}}
     released = table.assign(**{"shift": table["shift"].replace(1.0, 0.5)})
     assert "hopper, snip, B = 4 (released at 0.5), 5 % kept" in measures.offline_lead(released, {"block": 4})
+    both = pd.concat([table, table.assign(data="another")])
+    assert measures.offline_lead(both, {"choice": "snip", "data": "another"}, {"choice": "magnitude"}) == found
+    with pytest.raises(BadInput, match="'hopper, snip, B = 4 to the end, 5 % kept' stands there twice"):
+        measures.offline_lead(both, {"choice": "snip"})
 
 
 def test_a_lead_may_be_of_any_part_of_the_training(table):
@@ -161,6 +165,9 @@ def test_conversions_are_as_far_apart_as_the_highest_and_the_lowest_ratio_of_the
     found = measures.ratio_range(runs(ways), {"method": "gst", "conversion": list(ends)[:2]})
     assert found == {"a, GST, B = 4, then 2 (at 0.5)": pytest.approx({0: 5.0, 1: 1.0})}
     assert measures.ratio_range(runs({FRIENDLY: [(100.0, 0.7)]}), {"method": "gst", "conversion": list(ends)}) == {}
+    later = pd.concat([runs(ways), runs(ways).assign(start=20)])
+    with pytest.raises(BadInput, match=r"'a, GST, B = 4, then 2 \(at 0.5\)' stands there twice"):
+        measures.ratio_range(later, {"method": "gst", "conversion": list(ends)})
 
 
 # Classifiers and players

@@ -253,3 +253,10 @@ def test_what_cannot_be_is_refused():
             Evaluation(**wrong)
     with pytest.raises(BadInput, match="1 schedules for 2 runs"):
         begun(schedule=[RAMP], seeds=(0, 1))
+
+
+def test_a_shift_that_comes_below_its_sparsity_is_refused_because_no_row_would_show_it():
+    begun(replace(BLOCKS, shift=0.3))  # of 16 coefficients 4.8, which masks round up
+    begun(replace(BLOCKS, shift=0.1875))
+    with pytest.raises(BadInput, match=r"shift=0\.2: it comes with 3 of 16 coefficients, .* give 0\.1875"):
+        begun(replace(BLOCKS, shift=0.2))

@@ -83,6 +83,11 @@ def test_rows_at_several_tau_are_compared_and_those_at_the_papers_count_elsewher
     assert measures.undecided(runs, "sparsify", (0.1, 0.9), stage=1) == {"digits/a": {0: 0.0}}
     with pytest.raises(BadInput, match=r"no tau 0\.2; they have: 0\.1, 0\.5, 0\.9"):
         measures.over_taus(runs, "sparsify", (0.2, 0.5), stage=2)
+    with pytest.raises(BadInput, match=r"taus=\[0\.9, 0\.1\]: expected the lower one first, then a higher one"):
+        measures.undecided(runs, "sparsify", (0.9, 0.1), stage=2)
+    grown = runs.assign(architecture=runs.architecture.replace("16-24", "3-3"))
+    with pytest.raises(BadInput, match="sparsify has more gates open in stage 2 than at the end of stage 1"):
+        measures.undecided(grown, "sparsify", (0.1, 0.9), stage=2)
 
 
 def test_an_architecture_that_is_not_of_numbers_is_refused():

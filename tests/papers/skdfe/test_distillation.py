@@ -264,6 +264,7 @@ def test_bfloat16_trains_too_and_divergence_is_said(utterances):
         (lambda: DistillationTraining(0, 4, 12, 0.1), "epochs=0, batch=4, frames=12 must all be 1 or more"),
         (lambda: DistillationTraining(1, 4, 12, -0.1), "learning_rate=-0.1, warmup=1.0: expected a rate above 0"),
         (lambda: DistillationTraining(1, 4, 12, 0.1, precision="half"), "precision='half'"),
+        (lambda: DistillationTraining(1, 4, 12, 0.1, weight_decay=-1.0), "weight_decay=-1.0: expected a finite number"),
         (lambda: DistillationWeights(label=-1), "weights must be 0 or more"),
         (lambda: DistillationWeights(form="sum"), "form='sum': known are mean, norm"),
     ],

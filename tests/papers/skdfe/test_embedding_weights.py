@@ -8,7 +8,7 @@ import pytest
 from lib.base import BadInput, build
 from lib.companion.sweep import settings
 from lib.data import speech
-from lib.papers.skdfe.experiments import embedding_weights, skdfe
+from lib.papers.skdfe.experiments import distillation, embedding_weights, skdfe
 from lib.papers.skdfe.experiments.distillation import DistillationTraining
 
 HOW = skdfe.Validation(speakers=3, seeds=2, epochs=1, mse=(0.01, 1.0), cosine=(0.1, 10.0))
@@ -30,7 +30,8 @@ def test_the_weight_with_the_smallest_geometric_mean_over_seeds_is_chosen():
 def test_no_test_speaker_is_seen_and_who_is_judged_on_is_not_learned_from(monkeypatch):
     learned, judged = [], []
 
-    def train(learner, utterances, schedule, seed):
+    def train(learner, utterances, schedule, seed, state):
+        assert state is None
         learned.append({utterances[i].tobytes() for i in range(len(utterances))})
         assert schedule == replace(TASK.training, epochs=1)
         learner.eval()
@@ -52,6 +53,63 @@ def test_no_test_speaker_is_seen_and_who_is_judged_on_is_not_learned_from(monkey
         assert not mine & others
         assert not others & test_set
     assert judged[0] != judged[-1]  # a seed draws the speakers too
+
+
+@pytest.mark.usefixtures("on_few_voices")
+def test_a_choice_that_was_stopped_goes_on_to_the_same_numbers_and_trains_nothing_twice(monkeypatch, tmp_path):
+    settings = skdfe.Settings(2, (TASK,), replace(HOW, seeds=1, mse=(0.01,), cosine=(10.0,)))
+    whole, trained, epochs = embedding_weights.choose(settings), distillation._epoch, []
+
+    def epoch(learner, *others):
+        if len(epochs) == 2:
+            epochs.append("stopped")
+            raise KeyboardInterrupt
+        epochs.append(type(learner).__name__)
+        return trained(learner, *others)
+
+    monkeypatch.setattr(distillation, "_epoch", epoch)
+    with pytest.raises(KeyboardInterrupt):
+        embedding_weights.choose(settings, tmp_path)
+    pd.testing.assert_frame_equal(embedding_weights.choose(settings, tmp_path), whole)
+    assert epochs == ["Classifier", "TeacherDistilled", "stopped", "TeacherDistilled"]
+
+
+@pytest.fixture
+def at_the_shell(monkeypatch, tmp_path):
+    """Two tasks whose sessions take no time; what is trained and written, in its order."""
+    told = []
+    tasks = (TASK, replace(TASK, teacher="resnet50"))
+    (tmp_path / "params.yaml").write_text("{real: {skdfe: {}}}")
+    monkeypatch.setattr(embedding_weights, "build", lambda *given: skdfe.Settings(2, tasks, HOW))
+    monkeypatch.setattr(embedding_weights, "train", lambda *given, state: told.append(state))
+    monkeypatch.setattr(embedding_weights, "error_rates", lambda *given: [{"eer": float(len(told))}])
+    written = embedding_weights.write_csv
+    monkeypatch.setattr(embedding_weights, "write_csv", lambda *given: (told.append(len(given[0])), written(*given)))
+    words = ["--scale", "real", *(f"--{name}={tmp_path / name}" for name in ("results", "store"))]
+    return told, [*words, f"--params={tmp_path / 'params.yaml'}"]
+
+
+@pytest.mark.usefixtures("on_few_voices")
+def test_the_table_is_written_after_each_task_and_the_store_emptied_at_the_end(at_the_shell, tmp_path):
+    told, words = at_the_shell
+    embedding_weights.main(words)
+    assert [one for one in told if isinstance(one, int)] == [10, 20]
+    assert told[10] == 10
+    assert len({state for state in told if state not in (10, 20)}) == 20  # each session has a file of its own
+    assert {state.parent for state in told if state not in (10, 20)} == {tmp_path / "store/real/embedding_weights"}
+    assert len(pd.read_csv(embedding_weights.file_of("real", tmp_path / "results"))) == 20
+    assert not (tmp_path / "store/real/embedding_weights").exists()
+
+
+@pytest.mark.usefixtures("on_few_voices")
+@pytest.mark.parametrize("folder", ["results", "store"])
+def test_a_folder_that_takes_no_files_is_refused_before_anything_is_trained(folder, at_the_shell, tmp_path, capsys):
+    told, words = at_the_shell
+    (tmp_path / folder).write_text("no folder")
+    with pytest.raises(SystemExit) as stop:
+        embedding_weights.main(words)
+    assert (stop.value.code, told) == (2, [])
+    assert capsys.readouterr().err.startswith(f"embedding_weights: {tmp_path / folder}/real/")
 
 
 def test_it_is_refused_when_there_is_nothing_to_choose():

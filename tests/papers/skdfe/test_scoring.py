@@ -105,6 +105,26 @@ def test_a_trial_of_two_counts_as_often_as_pairs_of_its_speakers_were_drawn():
         assert of_two == [a * b, a * c, b * c]
 
 
+@pytest.mark.parametrize("people", [2, 3, 5, 10])
+def test_a_draw_without_a_trial_of_one_kind_is_drawn_again_and_the_others_stay_as_they_are(people):
+    speakers = np.repeat(np.arange(people), 4)
+    groups = np.maximum(speakers, 1) if people == 10 else None  # only the first two make trials of two speakers
+    trials, again = all_trials(speakers, groups=groups), 0
+    for draw in range(1, 101):
+        found = bootstrap_weights(trials, speakers, draw)
+        assert found[trials.same].any()
+        assert found[~trials.same].any()
+        drawn = np.random.default_rng([0, draw]).multinomial(people, np.full(people, 1 / people))
+        first, second = drawn[speakers[trials.pairs]].T
+        weights = np.where(trials.same, first, first * second)
+        if weights[trials.same].any() and weights[~trials.same].any():
+            assert np.array_equal(found, weights)
+        else:
+            again += 1
+    assert again
+    assert len(list(bootstrap_det_curves(trials.same + 0.0, trials, speakers, 100))) == 101
+
+
 def test_the_cosine_knows_directions_only():
     vectors = np.array([[1.0, 0], [3, 3], [0, 0.1], [-5, 0]])
     found = cosine(vectors, np.array([[0, 1], [0, 2], [0, 3], [1, 1]]))
@@ -239,3 +259,24 @@ def test_fewer_speakers_than_dimensions_are_reduced_to_half_of_them():
 def test_one_utterance_a_speaker_is_not_enough():
     with pytest.raises(BadInput, match="needs a speaker with two"):
         plda.Backend.fit(np.eye(4), np.arange(4))
+
+
+@pytest.mark.parametrize("counts", [[2] + [1] * 7, [2, 2], [2, 2, 2], [5, 1, 1]])
+def test_too_few_speakers_or_repeated_utterances_for_two_directions_are_refused(counts):
+    vectors, index = drawn(counts)
+    line = (
+        f"^{sum(counts)} utterances of {len(counts)} speakers in 3 dimensions: expected 4 speakers, 2 more utterances"
+    )
+    with pytest.raises(BadInput, match=line):
+        plda.Backend.fit(vectors, index)
+
+
+def test_repeated_utterances_limit_the_directions_and_must_differ_in_each():
+    vectors, index = drawn([2, 2] + [1] * 6)
+    backend = plda.Backend.fit(vectors, index)  # half of the speakers would be three directions
+    assert backend.basis.shape == (3, 2)
+    assert np.isfinite(backend.score(vectors, np.array([[0, 1], [0, 4]]))).all()
+    vectors, index = drawn([2] * 8)
+    vectors[3::2] = vectors[2::2]  # only the first speaker's two differ
+    with pytest.raises(BadInput, match="utterances of one speaker differ in 1 of 3 directions: expected more speakers"):
+        plda.Backend.fit(vectors, index)

@@ -137,6 +137,7 @@ def test_every_scale_prunes_the_best_student_of_paper_3(scale):
         ({"width": 0}, "width=0, teacher_width=4 must both be 1 or more"),
         ({"teacher_width": 0}, "width=4, teacher_width=0 must both be 1 or more"),
         ({"distillations": ("label",)}, "distillation 'label': known are none, both"),
+        ({"alpha": -1.0}, "weights must be 0 or more and finite"),
     ],
 )
 def test_a_task_of_nothing_known_is_refused(change, said):

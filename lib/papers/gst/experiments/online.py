@@ -18,6 +18,7 @@ from lib import pruners
 from lib.base import BadInput
 from lib.papers.gst.experiments import algorithm
 from lib.papers.gst.experiments.algorithm import Compression, GroupSparseTraining
+from lib.pruners.groups import group_size
 from lib.training import td3
 from lib.training.rollouts import rollouts
 from lib.training.supervised import seed_of
@@ -68,8 +69,20 @@ class Trainer(td3.Trainer):
         self.algorithm = GroupSparseTraining(
             agent.networks, compression, self.schedules, agent.optimizers, [agent.targets]
         )
+        self._refuse_unseen_shift()
         self.measured = np.full(len(self.seeds), -np.inf)
         self.rows: list[dict] = []
+
+    def _refuse_unseen_shift(self) -> None:
+        """Refuse a shift that masks round down: rows have no phase, and measures find it where S_shift is reached."""
+        table, end = self.algorithm.phases[0]
+        if end > 1:  # there is none
+            return
+        counts = [weights // group_size(table) for weights in self.algorithm.pools]
+        removed, total = sum(round(end * count) for count in counts), sum(counts)
+        if removed < (end - 5e-7) * total:  # a run file has six digits
+            rounded = f"it comes with {removed} of {total} coefficients, a little below, where no row would show it"
+            raise BadInput(f"shift={end:g}: {rounded}; give {removed / total:.6g}")
 
     def step(self) -> None:
         """Take one step of TD3; then, where a run's schedule asks for it, pruning and the shift."""
@@ -125,7 +138,7 @@ def start(
         schedule: of each run a copy of this one, or one a run.
 
     Raises:
-        BadInput: a layer that there is not, or whose size B does not divide.
+        BadInput: a layer that there is not, or whose size B does not divide, or a shift that masks round down.
     """
     stack, environments = td3.begin(env, seeds, settings, device)
     algorithm.begin(stack, compression)

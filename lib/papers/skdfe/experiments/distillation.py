@@ -51,6 +51,8 @@ class DistillationTraining:
         if not (0 < self.learning_rate < math.inf and self.warmup >= 0):
             given = f"learning_rate={self.learning_rate}, warmup={self.warmup}"
             raise BadInput(f"training: {given}: expected a rate above 0 and a warm-up of 0 or more")
+        if not 0 <= self.weight_decay < math.inf:
+            raise BadInput(f"training: weight_decay={self.weight_decay}: expected a finite number, 0 or more")
         check(self.precision, "training")
 
 

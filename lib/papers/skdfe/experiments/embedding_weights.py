@@ -7,14 +7,15 @@ The paper states neither weight, and one cannot serve both terms: the squared di
 for how many epochs a student learns from each teacher without them, and which weights it may have. The weight with the
 smallest equal error rate on the held-out speakers (PLDA, geometric mean over seeds) is chosen; test speakers are not
 looked at. What was tried is kept in results/SCALE/choices/embedding_weights.csv; params.yaml holds what was chosen.
+Until all is tried, training sessions are kept in .sweep/: where it was stopped, the same command goes on.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Iterator
-from dataclasses import replace
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -25,10 +26,12 @@ from lib.base import BadInput, build
 from lib.companion.results import write_csv
 from lib.companion.sweep import portable
 from lib.companion.sweep import settings as params
+from lib.companion.sweep.grid import imported_hash, key
 from lib.data import speech
 from lib.papers.skdfe.experiments.distillation import (
     Classifier,
     DistillationWeights,
+    Learner,
     TeacherDistilled,
     new_classifier,
     train,
@@ -41,8 +44,12 @@ COLUMNS = [*TASK, "seed", "distillation", "weight", "eer", "chosen"]
 KINDS = ("mse", "cosine")
 
 
-def trials_of(task: Task, how: Validation) -> Iterator[dict]:
-    """Train a student with each weight and seed; rows of COLUMNS but the choice, the teacher first as "teacher"."""
+def trials_of(task: Task, how: Validation, store: Path | None = None) -> Iterator[dict]:
+    """Train a student with each weight and seed; rows of COLUMNS but the choice, the teacher first as "teacher".
+
+    Args:
+        store: the folder in which sessions are kept, to go on from those that are there; None: they are not.
+    """
     schedule = replace(task.training, epochs=how.epochs)
     values = (task.data, task.network, task.teacher, task.width, how.speakers, how.epochs, schedule.frames)
     about = dict(zip(TASK, values, strict=True))
@@ -56,18 +63,18 @@ def trials_of(task: Task, how: Validation) -> Iterator[dict]:
             (found,) = error_rates(network.network, data, 0)
             return about | {"seed": seed, "distillation": kind, "weight": weight, "eer": found["eer"]}
 
+        def session(kind: str, weight: float, learner: Learner, seed: int = seed, data: speech.Speech = data) -> None:
+            what = about | asdict(schedule) | {"seed": seed, "distillation": kind, "weight": weight}
+            state = None if store is None else store / f"{key(what, imported_hash('skdfe'))}.pt"
+            train(learner, data.train, schedule, seed, state=state)
+
         teacher = new(task.teacher)
-        train(teacher, data.train, schedule, seed)
+        session("teacher", 0.0, teacher)
         yield row("teacher", 0.0, teacher)
         for kind in KINDS:
             for weight in getattr(how, kind):
                 student = new(task.network)
-                train(
-                    TeacherDistilled(student, teacher, DistillationWeights(**{kind: weight})),
-                    data.train,
-                    schedule,
-                    seed,
-                )
+                session(kind, weight, TeacherDistilled(student, teacher, DistillationWeights(**{kind: weight})))
                 yield row(kind, weight, student)
 
 
@@ -81,8 +88,14 @@ def chosen(rows: pd.DataFrame) -> dict[str, float]:
     return {kind: float(means[kind].idxmin()) for kind in KINDS}
 
 
-def choose(settings: Settings) -> pd.DataFrame:
+def choose(
+    settings: Settings, store: Path | None = None, keep: Callable[[pd.DataFrame], None] = lambda table: None
+) -> pd.DataFrame:
     """Try all weights for each task with a pretrained teacher that distils embeddings; one row a training session.
+
+    Args:
+        store: as `trials_of`.
+        keep: called after each task with the table so far.
 
     Raises:
         BadInput: the settings do not say how to choose, or there is nothing to choose for.
@@ -95,13 +108,15 @@ def choose(settings: Settings) -> pd.DataFrame:
     tables = []
     for task in tasks:
         rows = []
-        for row in trials_of(task, settings.validation):
+        for row in trials_of(task, settings.validation, store):
             rows.append(row)
             print(", ".join(f"{name} {row[name]}" for name in ("seed", "distillation", "weight", "eer")), flush=True)
         table = pd.DataFrame(rows)
         best = chosen(table)
         tables.append(table.assign(chosen=table.weight == table.distillation.map(best)))
-    return pd.concat(tables, ignore_index=True)[COLUMNS]
+        found = pd.concat(tables, ignore_index=True)[COLUMNS]
+        keep(found)
+    return found
 
 
 def file_of(scale: str, results: Path = base.RESULTS) -> Path:
@@ -115,15 +130,17 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--scale", default="quick", help="which settings of params.yaml (default: quick)")
     parser.add_argument("--params", type=Path, default=base.PARAMS, help="settings (default: params.yaml)")
     parser.add_argument("--results", type=Path, default=base.RESULTS, help="where results go (default: results/)")
+    parser.add_argument("--store", type=Path, default=base.STORE, help="unfinished sessions (default: .sweep/)")
     asked = parser.parse_args(words)
-    try:
+    with base.program("embedding_weights", "stopped; what is finished is kept, the same command goes on"):
         portable.prepare(portable.SETTINGS if asked.scale == "quick" else {})
-        content = params.read("skdfe", asked.scale, asked.params)
-        found = choose(build(Settings, content, f"{asked.scale}.skdfe"))
-    except BadInput as error:
-        print(f"embedding_weights: {error}", file=sys.stderr)
-        sys.exit(2)
-    write_csv(found, file_of(asked.scale, asked.results))
+        settings = build(Settings, params.read("skdfe", asked.scale, asked.params), f"{asked.scale}.skdfe")
+        csv, store = file_of(asked.scale, asked.results), asked.store / asked.scale / "embedding_weights"
+        base.writable(csv.parent)
+        base.writable(store)
+        with base.locked(store, "a choice of weights"):
+            found = choose(settings, store, lambda table: write_csv(table, csv))
+            shutil.rmtree(store, ignore_errors=True)  # the rows are in the table now
     for _, row in found[found.chosen].drop_duplicates([*TASK, "distillation"]).iterrows():
         print(f"{row.data}, {row.network} from {row.teacher}: {row.distillation} {row.weight}")
 

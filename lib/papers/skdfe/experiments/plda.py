@@ -3,9 +3,10 @@
 The two-covariance model (Brümmer and de Villiers 2010; Ioffe 2006 for the idea): an embedding is x = m + y + e, where
 y ~ N(0, B) belongs to the speaker and e ~ N(0, W) to the utterance. B and W are fitted by expectation maximisation.
 
-Before that (`Backend.fit`): the training mean is subtracted; linear discriminant analysis keeps as many directions as
-there are for half of the speakers, because B has no more than that to be estimated from; each vector is scaled to
-length sqrt(dimensions) (Garcia-Romero and Espy-Wilson 2011); the training mean of those is subtracted.
+Before that (`Backend.fit`): the training mean is subtracted; linear discriminant analysis keeps half as many directions
+as there are speakers, because B has no more than that to be estimated from, and no more than there are utterances
+beyond the first of each speaker, which W is estimated from; each vector is scaled to length sqrt(dimensions)
+(Garcia-Romero and Espy-Wilson 2011); the training mean of those is subtracted.
 """
 
 from __future__ import annotations
@@ -113,8 +114,15 @@ def _symmetric(matrix: np.ndarray) -> np.ndarray:
 
 
 def fit(vectors: np.ndarray, speakers: np.ndarray, steps: int = 20) -> Plda:
-    """Fit both covariances to centred vectors [n, d] of speakers [n]; EM starts from the sample covariances."""
+    """Fit both covariances to centred vectors [n, d] of speakers [n]; EM starts from the sample covariances.
+
+    Raises:
+        BadInput: no speaker has two vectors, or those of one speaker differ in too few directions for W.
+    """
     data = SpeakerStatistics.of(vectors, speakers)
+    if (rank := np.linalg.matrix_rank(data.scatter)) < len(data.scatter):
+        few = f"utterances of one speaker differ in {rank} of {len(data.scatter)} directions"
+        raise BadInput(f"{few}: expected more speakers with utterances that differ")
     model = Plda(np.cov(data.means.T, ddof=0).reshape(2 * data.means.shape[1:]), data.scatter / len(vectors))
     for _ in range(steps):
         model = em_step(model, data)
@@ -138,11 +146,20 @@ class Backend:
 
     @classmethod
     def fit(cls, embeddings: np.ndarray, speakers: np.ndarray) -> Backend:
-        """Fit it to training embeddings [n, size] and who spoke them [n]."""
-        if not np.isfinite(embeddings).all() or len(np.unique(speakers)) < 2:
+        """Fit it to training embeddings [n, size] and who spoke them [n].
+
+        Raises:
+            BadInput: embeddings that are not finite, or too few speakers or utterances for two directions: in one,
+                vectors scaled to one length are all 1 or -1.
+        """
+        (count, size), people = embeddings.shape, len(np.unique(speakers))
+        if not np.isfinite(embeddings).all() or people < 2:
             raise BadInput("a back end needs finite embeddings of two speakers or more")
         mean = embeddings.mean(0)
-        basis = lda_directions(embeddings - mean, speakers, min(embeddings.shape[1], len(np.unique(speakers)) // 2))
+        basis = lda_directions(embeddings - mean, speakers, min(size, people // 2, count - people))
+        if basis.shape[1] < 2:
+            given = f"{count} utterances of {people} speakers in {size} dimensions"
+            raise BadInput(f"{given}: expected 4 speakers, 2 more utterances than speakers and 2 dimensions, or more")
         scaled = _length_normalised((embeddings - mean) @ basis)
         return cls(mean, basis, scaled.mean(0), fit(scaled - scaled.mean(0), speakers))
 

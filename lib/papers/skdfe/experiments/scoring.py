@@ -105,6 +105,10 @@ def bootstrap_weights(trials: Trials, speakers: np.ndarray, draw: int) -> np.nda
     Trials are not drawn: those that share a speaker are not independent. The draw depends on its number and on who
     the speakers are, so two systems are compared on the same draws.
 
+    Of few speakers some draws leave no trial of one kind, of which there are no error rates: such a draw is drawn
+    again. Each draw has random numbers of its own, so the others stay as they are. Of two speakers every draw then is
+    the two as they are, which says nothing of how much others differ.
+
     Args:
         speakers: of each test utterance.
         draw: from 1; 0 is the speakers as they are (None: every trial counts once).
@@ -112,9 +116,12 @@ def bootstrap_weights(trials: Trials, speakers: np.ndarray, draw: int) -> np.nda
     if draw == 0:
         return None
     count = int(speakers.max()) + 1
-    drawn = np.random.default_rng([0, draw]).multinomial(count, np.full(count, 1 / count))
-    first, second = speakers[trials.pairs].T
-    return np.where(trials.same, drawn[first], drawn[first] * drawn[second]).astype(float)
+    random, (first, second) = np.random.default_rng([0, draw]), speakers[trials.pairs].T
+    while True:  # it ends: a trial of each kind takes three speakers or fewer, and a fifth of the draws has these
+        drawn = random.multinomial(count, np.full(count, 1 / count))
+        weights = np.where(trials.same, drawn[first], drawn[first] * drawn[second])
+        if weights[trials.same].any() and weights[~trials.same].any():
+            return weights.astype(float)
 
 
 def bootstrap_det_curves(

@@ -67,6 +67,7 @@ class Task:
             raise BadInput(f"width={self.width}, teacher_width={self.teacher_width} must both be 1 or more")
         if odd := [name for name in self.distillations if name not in ("none", "both")]:
             raise BadInput(f"distillation {odd[0]!r}: known are none, both")
+        DistillationWeights(label=self.alpha, feature=self.beta)  # refuses bad ones
 
 
 @dataclass(frozen=True)
