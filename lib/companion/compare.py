@@ -52,7 +52,7 @@ def difference(new: pd.DataFrame, old: pd.DataFrame) -> Difference:
                 return Difference(np.inf, column, f"{column}: infinite on one side only")
             gap = float((new[column] - old[column]).abs().max()) if new[column].notna().any() else 0.0
             if gap > largest.numbers:
-                largest = Difference(gap, column)
+                largest = Difference(gap, column, largest.shape)
         elif not new[column].fillna("").astype(str).equals(old[column].fillna("").astype(str)):
             largest = Difference(largest.numbers, largest.where, f"words differ in column {column}")
     return largest

@@ -17,6 +17,10 @@ CLOCKS = ("epoch", "step")  # the columns that say how far a run is
 Kind = Mapping[str, object]
 
 
+class WentWrong(BadInput):
+    """A run that is there ended without a number; nobody may take it for one that is missing."""
+
+
 def chosen(runs: pd.DataFrame, kind: Kind) -> pd.DataFrame:
     """Select the rows of a kind.
 
@@ -68,14 +72,15 @@ def side_by_side(runs: pd.DataFrame, index: Sequence[str], kinds: Mapping[Hashab
         column: what is compared.
 
     Raises:
-        BadInput: a value is NaN, or as `chosen` and `last`.
+        WentWrong: a value is NaN.
+        BadInput: as `chosen` and `last`.
     """
     values = {name: last(chosen(runs, kind), index).set_index(list(index))[column] for name, kind in kinds.items()}
     for one in values.values():
         if (lost := one[one.isna()]).size:
             place = lost.index[0] if isinstance(lost.index[0], tuple) else (lost.index[0],)
             where = ", ".join(f"{name} {value}" for name, value in zip(index, place, strict=True))
-            raise BadInput(f"the run of {where} ends without a number in {column}")
+            raise WentWrong(f"the run of {where} ends without a number in {column}")
     return pd.concat(values, axis=1).dropna().sort_index()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import matplotlib as mpl
@@ -220,10 +221,21 @@ def means_with_intervals(axes: Axes, groups: Mapping[str, Sequence[float]]) -> N
 
 
 def known_intervals(axes: Axes, groups: Mapping[str, tuple[Interval, Sequence[float]]]) -> None:
-    """Draw as `means_with_intervals`, with intervals that are known already: {name: (interval, values over seeds)}."""
+    """Draw as `means_with_intervals`, with intervals that are known already: {name: (interval, values over seeds)}.
+
+    An end that is infinite lies at the edge of the axes, wherever that will be.
+    """
     for row, (measured, values) in enumerate(groups.values()):
-        bars = None if measured.seeds == 1 else [[measured.value - measured.low], [measured.high - measured.value]]
+        bars = None
         if measured.seeds != 1:  # one seed is its own mean
+            bars = [[measured.value - measured.low], [measured.high - measured.value]]
+            for side, bar in enumerate(bars):
+                if math.isinf(bar[0]):
+                    line = {"arrowstyle": "-", "color": BLUE, "shrinkA": 0, "shrinkB": 0}
+                    line |= {"linewidth": mpl.rcParams["lines.linewidth"]}
+                    edge = {"xycoords": axes.get_yaxis_transform(), "textcoords": "data"}
+                    axes.annotate("", (side, row), (measured.value, row), arrowprops=line, **edge)
+                    bar[0] = 0.0
             points = pd.Series(values, dtype=float).round(6)
             rank = points.groupby(points).cumcount().clip(upper=3)  # equal seeds stand one above the other
             axes.scatter(points, row + 0.24 + 0.08 * rank, s=9, color=BLUE, linewidths=0)

@@ -129,10 +129,11 @@ def _bounds() -> dict[str, list[float]]:
 
 
 def _digits(cells: Sequence[Mapping[str, object]], bounds: Sequence[float] = ()) -> int:
-    """How many decimals show two figures of the widest interval and one of the narrowest, or three of a number without
-    one; and so many that no end, as it is written, lies on another side of a bound than it does.
+    """How many decimals show two figures of the widest interval that has ends and one of the narrowest, or three of a
+    number without one; and so many that no end, as it is written, lies on another side of a bound than it does.
     """
     widths = [float(cell["high"]) - float(cell["low"]) for cell in cells if int(cell["seeds"]) > 1]
+    widths = [width for width in widths if math.isfinite(width)]
     sizes = [
         (size, figures) for size, figures in ((max(widths, default=0), 2), (min(widths, default=0), 1)) if size > 0
     ]

@@ -1,6 +1,7 @@
 """Damaged or senseless files of the pipeline are refused in one line: papers, runs, verdicts, notebooks."""
 
 import math
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,6 +115,7 @@ def test_damaged_verdicts_are_refused(tmp_path: Path, case: str):
     (tmp_path / "quick").mkdir()
     table = pd.read_csv(base.RESULTS / "quick" / "claims.csv", keep_default_na=False)
     change(table).to_csv(tmp_path / "quick" / "claims.csv", index=False)
+    shutil.copy(base.RESULTS / "quick" / "cells.csv", tmp_path / "quick")
     with pytest.raises(BadInput, match=line):
         scorecard.scorecard(papers.read(), tmp_path)
 

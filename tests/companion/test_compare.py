@@ -32,6 +32,8 @@ def test_other_words_rows_or_columns_are_said():
     yes = OLD.assign(value=[True, False])
     assert "words differ in column value" in difference(yes.assign(value=[True, True]), yes).shape
     assert difference(yes.copy(), yes) == Difference(0.0)
+    both = difference(OLD.assign(name=["a", "c"], value=[1.0, 2.25]), OLD)
+    assert both == Difference(0.25, "value", "words differ in column name")
     assert "1 rows, committed 2" in difference(OLD.head(1), OLD).shape
     assert "columns" in difference(OLD.drop(columns="count"), OLD).shape
     assert difference(OLD.assign(value=[1.0, None]), OLD).shape == "value: a number on one side only"

@@ -18,9 +18,9 @@ from lib.base import BadInput
 from lib.companion.pages import front
 from lib.companion.pages import program as pages
 from lib.companion.pages.lessons import Lesson, read_lesson
-from lib.companion.pages.markdown import linked, links
+from lib.companion.pages.markdown import linked, links, write_sources
 from lib.companion.pages.program import write
-from lib.companion.results import read_scorecard
+from lib.companion.results import read_scorecard, write_csv
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -194,6 +194,26 @@ def test_previous_and_next_stay_within_a_part(html: Path):
 def test_a_row_is_linked_by_what_the_claim_says_unless_two_say_it():
     claims = pd.DataFrame({"id": ["a-1", "b", "c"], "says": ["x < y", "same", "same"]})
     assert links(claims) == {"<th>x &lt; y</th>": '<th><a href="claims.html#a-1">x &lt; y</a></th>'}
+
+
+def test_a_row_whose_claim_has_quotation_marks_is_linked():
+    """In the words in which pandas writes it."""
+    said = 'the authors\' "own" way'
+    table = nbformat.v4.new_output("display_data", {"text/html": pd.DataFrame({"x": [1]}, index=[said]).to_html()})
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("table", outputs=[table])])
+    copy = linked(notebook, links(pd.DataFrame({"id": ["a"], "says": [said]})), {"a"})
+    assert '<a href="claims.html#a">' in copy.cells[0].outputs[0].data["text/html"]
+
+
+def test_what_was_found_is_said_of_this_checkouts_results_alone(html: Path, tmp_path: Path):
+    assert "What was found" in (html / "index.html").read_text()
+    row = read_scorecard().head(1).assign(verdict="not run", scale="", measured="")
+    write_csv(row, tmp_path / "results" / "claims.csv")
+    source = tmp_path / "source"
+    source.mkdir()
+    write_sources(tmp_path / "results", source)
+    assert "What was found" not in (source / "index.md").read_text()
+    assert row.id[0] in (source / "claims.md").read_text()
 
 
 def lesson(name: str, short: str = "") -> Lesson:

@@ -1,5 +1,6 @@
 """What a figure computes before it draws."""
 
+import math
 from dataclasses import replace
 
 import matplotlib.pyplot as plt
@@ -52,6 +53,18 @@ def test_bars_of_rows_end_at_low_and_high_of_an_asymmetric_interval(axes):
 def test_bars_of_an_interval_that_is_known_end_at_its_ends_and_one_seed_has_none(axes):
     plots.known_intervals(axes, {"a": (Interval(3.0, 2.5, 5.0, 2), [3.0]), "b": (Interval(1, 0, 2, 1), [1.0])})
     assert bars(axes) == [pytest.approx((2.5, 0, 5.0, 0))]
+
+
+def test_an_interval_without_an_end_is_drawn_to_the_edge_of_the_axes(axes):
+    open_, half = Interval(3.0, -math.inf, math.inf, 2), Interval(3.0, 2.0, math.inf, 2)
+    plots.known_intervals(axes, {"a": (open_, [2.0, 4.0]), "b": (half, [2.0, 4.0])})
+    assert bars(axes) == [pytest.approx((3, 0, 3, 0)), pytest.approx((2, 1, 3, 1))]
+    axes.set_xlim(-100, 100)  # whatever comes afterwards
+    axes.figure.draw_without_rendering()
+    lines = [line.arrow_patch.get_window_extent() for line in axes.texts]
+    middle = axes.transData.transform((3.0, 0))[0]
+    left, right = (middle, axes.bbox.x0), (middle, axes.bbox.x1)
+    assert [(line.x0, line.x1) for line in lines] == [pytest.approx(sorted(ends)) for ends in (left, right, right)]
 
 
 @pytest.mark.usefixtures("wider_above")

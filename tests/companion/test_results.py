@@ -30,6 +30,12 @@ def test_a_number_is_the_same_bytes_whatever_else_its_column_holds(tmp_path: Pat
     assert alone == "i,value\n1,25\n1,0.333333\n1,1.23457e+06\n1,-0.5\n1,\n1,inf\n"
 
 
+def test_a_whole_number_keeps_its_digits_where_another_of_its_column_is_missing(tmp_path: Path):
+    table = pd.DataFrame([{"count": 1234567, "return": 1234567.8}, {"count": None, "return": None}])
+    assert written(table, tmp_path) == "count,return\n1234567,1.23457e+06\n,\n"
+    assert written(pd.read_csv(tmp_path / "t.csv"), tmp_path) == "count,return\n1234567,1.23457e+06\n,\n"
+
+
 def test_writing_what_was_read_gives_the_same_bytes(tmp_path: Path):
     first = written(pd.DataFrame({"a": [1, 2], "b": [2 / 3, 1e-9], "c": ["x", "y"]}), tmp_path)
     assert written(pd.read_csv(tmp_path / "t.csv"), tmp_path) == first

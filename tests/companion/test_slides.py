@@ -173,7 +173,7 @@ def test_without_notebooks_there_are_no_slides(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_slides_go_into_a_folder_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch):
-    monkeypatch.setattr(pages.slides, "write", lambda results, out: write_decks({"20_a": notebook(text("# A"))}, out))
+    monkeypatch.setattr(pages.slides, "read", lambda results: {"20_a": notebook(text("# A"))})
     out = tmp_path / "mine"
     out.mkdir()
     (out / "part_2.html").write_text("mine")
@@ -189,3 +189,23 @@ def test_slides_go_into_a_folder_of_their_own(tmp_path: Path, capsys: pytest.Cap
     with base.locked(out, "lib.pages"), pytest.raises(SystemExit):
         pages.main(["--slides", "--out", str(out)])
     assert "lib.pages is at work in" in capsys.readouterr().err
+
+
+def test_stopped_between_two_decks_it_starts_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(
+        pages.slides, "read", lambda results: {name: notebook(text("# A")) for name in ("00_a", "20_b")}
+    )
+    made = slides.deck
+
+    def stopped(title: str, notebooks: dict) -> str:
+        if "20_b" in notebooks:
+            raise KeyboardInterrupt
+        return made(title, notebooks)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(slides, "deck", stopped)
+        with pytest.raises(SystemExit):
+            pages.main(["--slides", "--out", str(tmp_path / "out")])
+    assert (tmp_path / "out" / "part_0.html").exists()
+    pages.main(["--slides", "--out", str(tmp_path / "out")])
+    assert {path.name for path in (tmp_path / "out").glob("*.html")} == {"part_0.html", "part_2.html"}

@@ -1,6 +1,6 @@
 """The notebooks' tables: the right rows, named as in the figures."""
 
-from math import nan
+from math import inf, nan
 
 import pandas as pd
 
@@ -99,6 +99,14 @@ def test_no_end_is_rounded_onto_the_bound_that_it_clears():
     table = tables.verdicts(claim(id="two-four-pruning-loses"), ["measured [low, high]"], clear)
     assert table.to_numpy().tolist() == [["-5.20 [-9.90, -0.04]", "4"]]
     assert tables.verdicts(claim(), ["measured [low, high]"], clear.assign(id="a")).iloc[0, 0] == "-5.2 [-9.9, 0.0]"
+
+
+def test_an_interval_without_ends_says_nothing_of_the_digits():
+    open_, known = ("a/b", 1.168, -inf, inf, 2, "undecided", ""), ("a/c", 1.397, 1.058, 1.736, 3, "undecided", "")
+    alone = tables.verdicts(claim(), ["measured [low, high]"], cells(open_))
+    assert alone.iloc[0].tolist() == ["1.17 [-inf, inf]", "2"]
+    both = tables.verdicts(claim(), ["measured [low, high]"], cells(open_, known))
+    assert both.iloc[:, 0].tolist() == ["1.17 [-inf, inf]", "1.40 [1.06, 1.74]"]
 
 
 def test_networks_have_plain_names():

@@ -16,6 +16,7 @@ import pandas as pd
 from lib import base
 from lib.base import BadInput
 from lib.companion.claims.papers import Claim, Paper, grounds_first
+from lib.companion.pairs import WentWrong
 from lib.companion.results import CELLS, CLAIMS, read_csv, read_runs
 from lib.companion.statistics import (
     DIFFERS,
@@ -117,6 +118,8 @@ def measure(claim: Claim, paper: Paper, runs: pd.DataFrame | None) -> Measured:
         return function(**arguments) if runs is None else function(runs, **arguments)
     except TypeError as error:
         raise BadInput(f"claim {claim.id}: {error}") from error
+    except WentWrong:
+        raise
     except BadInput as error:
         raise Unmeasurable(str(error)) from error
     except (AttributeError, KeyError) as error:
@@ -148,7 +151,7 @@ def _judged(claim: Claim, paper: Paper, scale: str, results: Path, read: Callabl
         return Judged((Cell("", exact, verdict(exact, claim.holds_if)),), "arithmetic")
     if not (results / scale / "runs" / f"{experiment}.csv").exists():
         return Judged(why=f"{MISSING} {experiment} at the {scale} scale")
-    runs = read(experiment).copy()  # a measure may add columns
+    runs = read(experiment)
     if runs.empty:
         return Judged(why=f"no run of {experiment} is finished at the {scale} scale")
     place = next((name for name in ("data", "env") if name in runs), None)  # whoever learns online has data from there
@@ -157,13 +160,17 @@ def _judged(claim: Claim, paper: Paper, scale: str, results: Path, read: Callabl
     used = sorted(set(runs[place]))
     known = claim.data or paper.data
     foreign, own = [name for name in used if name not in known], claim.measure.get("data", known)
-    if claim.kind == "number" and foreign:
-        needed = " or ".join(own)
-        return Judged(why=f"an absolute number needs {needed}, the {scale} scale has {', '.join(used)}")
+    lacking = f"needs {' or '.join(own)}, the {scale} scale has {', '.join(used)}"
+    if claim.kind == "number":  # measured on the paper's own data alone, whatever else there is
+        runs, used, foreign = runs[runs[place].isin(known)], [name for name in used if name in known], []
+        if runs.empty:
+            return Judged(why=f"an absolute number {lacking}")
     if "data" in claim.measure and not set(own) & set(used):
-        return Judged(why=f"needs {' or '.join(own)}, the {scale} scale has {', '.join(used)}")
+        return Judged(why=lacking)
     try:
-        found = measure(claim, paper, runs)
+        found = measure(claim, paper, runs.copy())  # a measure may add columns
+    except WentWrong as error:
+        raise BadInput(f"claim {claim.id}, {experiment}.csv at the {scale} scale: {error}") from error
     except Unmeasurable as error:  # a partial sweep may lack what a claim compares
         return Judged(why=f"the runs of {experiment} at the {scale} scale: {error}")
     if not isinstance(found, Mapping) or not all(isinstance(one, Mapping | Interval) for one in found.values()):

@@ -44,7 +44,7 @@ def main(words: list[str] | None = None) -> None:
 
 
 def write_all(results: Path = base.RESULTS, page: Path | None = base.README, template: Path = readme.FOUND) -> None:
-    """Judge every scale that has runs, and write all that follows from the verdicts.
+    """Judge every scale that has runs, or had some, and write all that follows from the verdicts.
 
     Args:
         page: README.md; None leaves it alone.
@@ -52,7 +52,7 @@ def write_all(results: Path = base.RESULTS, page: Path | None = base.README, tem
     Raises:
         BadInput: no scale has runs, or as `papers.read`, `judge`, `scorecard` and `readme.write`.
     """
-    scales = [scale for scale in SCALES if any((results / scale / "runs").glob("*.csv"))]
+    scales = [scale for scale in SCALES if begun(scale, results)]
     if not scales:
         raise BadInput("no scale has runs yet; python -m lib.sweep EXPERIMENT --scale quick")
     there = papers.read()
@@ -87,16 +87,21 @@ def write_scale(scale: str, judged: Sequence[papers.Paper], results: Path) -> No
 
 
 def known(scale: str, results: Path = base.RESULTS) -> str:
-    """Return the scale if there is such a one, and if it has runs.
+    """Return the scale if there is such a one, and if it has runs, or had some.
 
     Raises:
         BadInput: there is none, or it has none.
     """
     if scale not in SCALES:
         raise BadInput(f"no scale {scale!r}; there are: {', '.join(SCALES)}")
-    if not any((results / scale / "runs").glob("*.csv")):
+    if not begun(scale, results):
         raise BadInput(f"no runs at scale {scale} yet; python -m lib.sweep EXPERIMENT --scale {scale}")
     return scale
+
+
+def begun(scale: str, results: Path) -> bool:
+    """Say whether a scale has runs, or verdicts that may stand on runs which are gone."""
+    return any((results / scale / "runs").glob("*.csv")) or (results / scale / "claims.csv").exists()
 
 
 if __name__ == "__main__":

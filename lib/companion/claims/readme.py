@@ -121,7 +121,7 @@ def found(template: str, claims: pd.DataFrame, cells: pd.DataFrame) -> str:
 
     Raises:
         BadInput: a claim or a cell that there is none of, that was not measured or that has another verdict, so that
-            the sentence must be written anew.
+            the sentence must be written anew; or what is written in another way than these.
     """
     rows = claims.set_index("id")
 
@@ -150,7 +150,10 @@ def found(template: str, claims: pd.DataFrame, cells: pd.DataFrame) -> str:
         interval = ", ".join(format(end, form) for end in between)
         return format(sign * one.measured, form) + (f" [{interval}]" if one.seeds > 1 else "")
 
-    return re.sub(r"\{(-?)([\w-]+)(?:@([\w-]+))?(\.low)?: ([a-z ]+?)(?: \| (\S+))?\}", number, template).strip()
+    text = re.sub(r"\{(-?)([\w-]+)(?:@([\w-]+))?(\.low)?: ([a-z ]+?)(?: \| (\S+))?\}", number, template).strip()
+    if left := re.search(r"\{[^}]*\}?|\}", text):
+        raise BadInput(f"found.md has {left[0]!r:.60}: expected {{claim-id: verdict}} or {{claim-id: verdict | .1f}}")
+    return text
 
 
 def updated(text: str, parts: Mapping[str, str]) -> str:

@@ -4,6 +4,7 @@ scale.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -12,7 +13,7 @@ from lib import base
 from lib.base import BadInput
 from lib.companion.claims.judge import MISSING
 from lib.companion.claims.papers import Paper
-from lib.companion.results import read_claims
+from lib.companion.results import read_cells, read_claims
 from lib.companion.statistics import NOT_RUN, in_words
 from lib.companion.sweep.settings import SCALES
 
@@ -21,24 +22,28 @@ def largest(results: Path = base.RESULTS) -> pd.DataFrame:
     """Find for each claim the row of the scale that counts, with that scale in a column, by paper.
 
     The paper's own data go before a stand-in, at any scale and with any number of seeds. Among rows that are alike in
-    this the larger scale counts, but one seed, which has no interval, never replaces several. What a row has put aside
-    for one of these two reasons stands in its note.
+    this the larger scale counts, but one seed in every cell, which has no interval, never replaces several. What a row
+    has put aside for one of these two reasons stands in its note.
 
     Raises:
-        BadInput: no scale has verdicts, or as `read_claims`.
+        BadInput: no scale has verdicts, or as `read_claims` and `read_cells`.
     """
     chosen: dict[str, dict] = {}
+    most: dict[tuple[str, str], int] = {}  # the seeds of the cell that has the most, by scale and claim
     for scale in SCALES:  # a larger scale replaces a smaller one, a reason to be not run only one that says less
         if not (results / scale / "claims.csv").exists():
             continue
-        for row in read_claims(scale, results).to_dict("records"):
+        claims = read_claims(scale, results)
+        seeds = read_cells(claims.assign(scale=scale), results).groupby("id").seeds.max()
+        most |= {(scale, name): number for name, number in seeds.items()}
+        for row in claims.to_dict("records"):
             before, ran = chosen.get(row["id"]), row["verdict"] != NOT_RUN
             new = row | {"scale": scale if ran else ""}
             if before is None or not before["scale"]:
                 if ran or before is None or not row["why"].startswith(MISSING):
                     chosen[row["id"]] = new
             elif ran:
-                chosen[row["id"]] = _of_two(before, new)
+                chosen[row["id"]] = _of_two(before, new, most)
     if not chosen:
         raise BadInput("no scale has verdicts yet; python -m lib.claims")
     return pd.DataFrame(chosen.values()).sort_values("paper", kind="stable", ignore_index=True)
@@ -64,12 +69,17 @@ def scorecard(papers: list[Paper], results: Path = base.RESULTS) -> pd.DataFrame
     )
 
 
-def _of_two(smaller: dict, larger: dict) -> dict:
-    """The row that counts of two that were measured, the second at the larger scale."""
+def _of_two(smaller: dict, larger: dict, most: Mapping[tuple[str, str], int]) -> dict:
+    """The row that counts of two that were measured, the second at the larger scale.
+
+    Args:
+        most: the seeds of the cell that has the most, by scale and claim.
+    """
     if _own(smaller) != _own(larger):
         first, second = (smaller, larger) if _own(smaller) else (larger, smaller)
         return _noting(first, second)
-    if str(larger["seeds"]) == "1" and str(smaller["seeds"]) != "1":
+    one_smaller, one_larger = (most.get((row["scale"], row["id"])) == 1 for row in (smaller, larger))
+    if one_larger and not one_smaller:
         return _noting(smaller, larger)
     return larger
 

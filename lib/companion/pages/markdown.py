@@ -11,6 +11,7 @@ from pathlib import Path
 import nbformat
 import pandas as pd
 
+from lib import base
 from lib.companion.claims import readme
 from lib.companion.notebook import read_notebook
 from lib.companion.pages import front
@@ -46,7 +47,8 @@ def write_sources(results: Path, source: Path) -> tuple[list[Lesson], dict[str, 
     pages, found = {}, ""
     if claims is not None:
         pages[front.CLAIMS] = readme.page(claims, shown_in(copies, claims.id))
-        found = readme.found(readme.FOUND.read_text(), claims, read_cells(claims, results))
+        if results.resolve() == base.RESULTS.resolve():  # the sentences are on this checkout's results
+            found = readme.found(readme.FOUND.read_text(), claims, read_cells(claims, results))
     if any(lesson.exercises for lesson in lessons):
         pages[front.EXERCISES] = front.exercises(lessons)
     pages |= teaching([lesson.name for lesson in lessons])
@@ -105,7 +107,8 @@ def _rests_on(named: Iterable[str], seen: set[str]) -> str:
 def links(claims: pd.DataFrame) -> dict[str, str]:
     """Link the rows of verdict tables, which begin with what a claim says, to the claim on its page."""
     said = claims.drop_duplicates("says", keep=False)
-    heads = zip(said.id, said.says.map(html.escape), strict=True)
+    escaped = [html.escape(text, quote=False) for text in said.says]  # as pandas writes it
+    heads = zip(said.id, escaped, strict=True)
     return {f"<th>{says}</th>": f'<th><a href="{front.CLAIMS}.html#{name}">{says}</a></th>' for name, says in heads}
 
 

@@ -59,9 +59,11 @@ def write_slides(results: Path, out: Path) -> list[Path]:
     _refuse_no_folder(out)
     with base.locked(out, "lib.pages"):
         _refuse_others(out)
-        made = slides.write(results, out)
-        (out / MARK).write_text("\n".join(sorted(_own(out) | {path.name for path in made})))
-    return made
+        notebooks = slides.read(results)
+        base.writable(out)
+        # before the decks, so that it knows them when this is stopped between two
+        (out / MARK).write_text("\n".join(sorted(_own(out) | slides.decks(notebooks).keys())))
+        return slides.write_decks(notebooks, out)
 
 
 def _refuse_no_folder(out: Path) -> None:

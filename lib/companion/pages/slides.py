@@ -55,16 +55,16 @@ class Slide:
     size: float = 1.0
 
 
-def write(results: Path, out: Path) -> list[Path]:
-    """Write a deck for each part of the executed notebooks under `results`.
+def read(results: Path) -> dict[str, NotebookNode]:
+    """Read the executed notebooks under `results`, by name.
 
     Raises:
-        BadInput: no notebook was executed there.
+        BadInput: no notebook was executed there, or one is damaged.
     """
     notebooks = {path.stem: path for path in sorted((results / "notebooks").glob("*.ipynb"))}
     if not notebooks:
         raise BadInput(f"no executed notebooks under {results}; make repro")
-    return write_decks({name: read_notebook(path) for name, path in notebooks.items()}, out)
+    return {name: read_notebook(path) for name, path in notebooks.items()}
 
 
 def write_decks(notebooks: Mapping[str, NotebookNode], out: Path) -> list[Path]:
@@ -75,14 +75,21 @@ def write_decks(notebooks: Mapping[str, NotebookNode], out: Path) -> list[Path]:
         out: a folder, made when absent; decks of the same names are replaced.
     """
     made = []
-    for digit, title in PARTS.items():
-        mine = {name: notebook for name, notebook in notebooks.items() if name.startswith(digit)}
-        if mine:
-            base.writable(out)
-            made.append(out / f"part_{digit}.html")
-            with base.atomic(made[-1]) as file:
-                file.write(deck(title, mine).encode())
+    for name, (title, mine) in decks(notebooks).items():
+        base.writable(out)
+        made.append(out / name)
+        with base.atomic(made[-1]) as file:
+            file.write(deck(title, mine).encode())
     return made
+
+
+def decks(notebooks: Mapping[str, NotebookNode]) -> dict[str, tuple[str, dict[str, NotebookNode]]]:
+    """Sort notebooks into decks: {file: (title, its notebooks by name)}, of the parts that have any."""
+    found = {}
+    for digit, title in PARTS.items():
+        if mine := {name: notebook for name, notebook in notebooks.items() if name.startswith(digit)}:
+            found[f"part_{digit}.html"] = title, mine
+    return found
 
 
 def deck(title: str, notebooks: Mapping[str, NotebookNode]) -> str:

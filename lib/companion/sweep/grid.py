@@ -202,23 +202,23 @@ def check_rows(experiment: ModuleType, configuration: Mapping[str, Any], rows: A
     """Return the rows of a run, if they can become a table.
 
     Raises:
-        BadInput: no list of dictionaries, a column that no row has, a row without what tells it from others, or a value
-            that is no text or plain number.
+        BadInput: no list of dictionaries, none at all, a column that no row has, a row without what tells it from
+            others, or a value that is no text or plain number.
     """
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise BadInput(f"run gives {type(rows).__name__}: expected a list of dictionaries, one a row")
+    if not rows:  # the run file, from which a later sweep goes on, would not have this configuration
+        raise BadInput("run gives no rows: expected one or more for each configuration")
     index = index_of(experiment, keys_of(experiment, [configuration]))
-    for name in experiment.COLUMNS if rows else ():
+    for name in experiment.COLUMNS:
         without = [row for row in rows if name not in row]
         if len(without) == len(rows) or (without and name in index):
             raise BadInput(f"run gives a row without {name!r}, which is one of COLUMNS; it has {', '.join(without[0])}")
     for row in rows:
         for name, value in row.items():
-            try:
-                json.dumps(value)
-            except TypeError:
+            if value is not None and not isinstance(value, str | int | float):
                 found = f"{name}={value!r:.40}, a {type(value).__name__}"
-                raise BadInput(f"run gives {found}: expected texts and plain numbers; float(...) makes one") from None
+                raise BadInput(f"run gives {found}: expected texts and plain numbers; float(...) makes one")
     return rows
 
 

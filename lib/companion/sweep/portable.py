@@ -2,7 +2,7 @@
 
 A library that multiplies or takes a root asks the processor who made it, which instructions it knows and how large its
 cache is, and takes another kernel on each; another kernel rounds elsewhere, and training is chaotic. Each setting here
-takes one such choice away. What is left is held by `lib.companion.same_bits`, which hashes every kind of operation.
+takes one such choice away. What is left is held by `lib.bench.same_bits`, which hashes every kind of operation.
 Runs at the other scales do not use them, because they cost time and nobody compares those runs bit by bit.
 
 A library reads its variable when it is loaded, so `settle` comes before the first import of NumPy.

@@ -127,7 +127,7 @@ def sweep(asked: argparse.Namespace) -> None:
         sweeps = [begin(asked, name, locks) for name in chosen]
         try:
             failed = run_missing(sweeps, processes, device, deadline, asked.scheduler)
-        except KeyboardInterrupt:
+        except BaseException:  # Ctrl-C, a killed worker, a full disk: whatever it was
             for one in sweeps:
                 keep_partial(asked, one, processes, commit)
             raise
@@ -179,7 +179,7 @@ def finish(asked: argparse.Namespace, one: Sweep, failed: list[Path], processes:
     """Write an experiment's CSV and what lies beside it, and empty its store once all is there.
 
     Raises:
-        BadInput: a configuration has failed, or the CSV there has more.
+        BadInput: a configuration has failed, or the CSV there has others than are finished.
     """
     work, entries, csv = one.work, one.entries, one.csv
     if failed:
@@ -189,7 +189,8 @@ def finish(asked: argparse.Namespace, one: Sweep, failed: list[Path], processes:
             f"{len(failed)} of {len(work.configurations)} configurations failed, {len(entries)} are finished and kept; "
             f"the first: {what}; its traceback is in {os.path.relpath(failed[0])}"
         )
-    refuse_fewer(work, csv, len(entries), allowed=one.complete and (asked.again or asked.scale == "quick"))
+    if not (one.complete and (asked.again or asked.scale == "quick")):  # all that is named, by one who asked for that
+        refuse_lost(one)
     if asked.scale != "quick" or not one.complete:
         write(one, processes, commit)
     else:
@@ -212,36 +213,41 @@ def write(one: Sweep, processes: int, commit: str) -> None:
 
 
 def keep_partial(asked: argparse.Namespace, one: Sweep, processes: int, commit: str) -> None:
-    """Write what is finished of a sweep that failed or was stopped, beyond the quick scale, where it holds more than
-    the CSV there: so it is found again when the sources, and with them the store's names, have changed.
+    """Write what is finished of a sweep that failed or was stopped, beyond the quick scale, where it has all that the
+    CSV there has, and more: so it is found again when the sources, and with them the store's names, have changed.
     """
     if asked.scale != "quick" and len(one.entries) > len(one.resumed) and not asked.again:
         with suppress(BadInput):
-            refuse_fewer(one.work, one.csv, len(one.entries), allowed=False)
+            refuse_lost(one)
             write(one, processes, commit)
 
 
-def refuse_fewer(work: Grid, csv: Path, finished: int, allowed: bool) -> None:
-    """Refuse to write fewer configurations over more; a file that cannot be read is set aside, never written over.
-
-    Args:
-        allowed: they are all that the settings name, and somebody asked for just these.
+def refuse_lost(one: Sweep) -> None:
+    """Refuse to write over configurations that are not among the finished ones; a file that cannot be read is set
+    aside, never written over.
 
     Raises:
-        BadInput: the run file has more configurations than are finished now.
+        BadInput: the run file has a configuration that is not finished in this sweep.
     """
-    if allowed or not csv.exists():
+    work, csv, path = one.work, one.csv, os.path.relpath(one.csv)
+    if not csv.exists():
         return
     try:
-        there = len(provenance.read_rows(csv, work)[list(work.keys)].drop_duplicates())
+        rows = provenance.read_rows(csv, work)
     except BadInput as error:  # damaged, or of other columns: hours may be in it, so somebody has to look
         print(f"lib.sweep: {error}; kept as {base.aside(csv).name}", file=sys.stderr)
         return
-    if there > finished:
+    there = dict.fromkeys(work.identity(row) for row in rows.to_dict("records"))
+    finished = {work.identity(entry["configuration"]) for entry in one.entries.values()}
+    if lost := [identity for identity in there if identity not in finished]:
         total = len(work.configurations)
-        less = f"only {finished} of {total} are finished in this sweep; the same command goes on"
-        what = less if finished < total else f"the settings name {total} now; --again writes these all the same"
-        raise BadInput(f"{os.path.relpath(csv)} has {there} configurations and stays as it is: {what}")
+        what = f"only {len(finished)} of {total} are finished in this sweep; the same command goes on"
+        if one.complete:  # so the others are none of its settings
+            which = ", ".join(f"{name} {value}" for name, value in zip(work.keys, lost[0], strict=True))
+            which += f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+            keeps = f"--again --resume-from {path} --other-sources keeps what fits and drops the rest"
+            what = f"the settings name {total} now, but not {which}; {keeps}"
+        raise BadInput(f"{path} has {len(there)} configurations and stays as it is: {what}")
 
 
 def run_missing(

@@ -21,7 +21,7 @@ import yaml
 
 from lib import base
 from lib.base import BadInput, atomic
-from lib.companion.results import csv_text, read_csv
+from lib.companion.results import csv_text, read_csv, write_text
 from lib.companion.sweep.grid import Grid, key
 from lib.companion.sweep.settings import read_yaml
 
@@ -38,7 +38,8 @@ def write(
 ) -> None:
     """Write a run file, and beside it what it was made by: its parts, each of one commit on one kind of machine.
 
-    Both are on disk before either appears, so a full disk or a kill leaves the two of before.
+    The rows are on disk before the provenance appears, and until they have their name it tells of the file of before
+    too. So a full disk leaves the two of before, and after a kill at any moment one can go on from what is there.
 
     Args:
         own: the configurations finished here, {key: entry}.
@@ -68,11 +69,21 @@ def write(
         "rows": len(table),
         "parts": parts,
     }
-    with atomic(csv) as rows, atomic(beside(csv)) as about:
+    with atomic(csv) as rows:
         rows.write(text)
         rows.flush()
         os.fsync(rows.fileno())
-        about.write(yaml.safe_dump(content, sort_keys=False).encode())
+        write_text(yaml.safe_dump(content | _before(csv), sort_keys=False), beside(csv))
+    write_text(yaml.safe_dump(content, sort_keys=False), beside(csv))
+
+
+def _before(csv: Path) -> dict[str, Any]:
+    """What the provenance tells of the file that is still there, as its part `before`; nothing where there is none."""
+    try:
+        origin = _origin(csv)
+    except (BadInput, OSError):
+        return {}
+    return {"before": {name: origin[name] for name in ("sha256", "rows", "parts") if name in origin}}
 
 
 def resume(
@@ -95,10 +106,7 @@ def resume(
     if not csv.exists() or not beside(csv).exists():
         raise BadInput(f"cannot go on from {csv}: it and {beside(csv).name} beside it are both needed")
     try:
-        origin = _read(beside(csv))
-        if origin["sha256"] != hashlib.sha256(csv.read_bytes()).hexdigest():
-            what = "check out the two that belong together, or move both away: the store keeps what it has"
-            raise BadInput(f"it is not the file that {beside(csv).name} describes; {what}")
+        origin = _origin(csv)
         groups = _groups(csv, work, origin)
     except BadInput as error:
         raise BadInput(f"cannot go on from {csv}: {error}") from error
@@ -174,9 +182,20 @@ def _groups(csv: Path, work: Grid, origin: Mapping[str, Any]) -> dict[tuple, lis
     return groups
 
 
-def _read(path: Path) -> dict:
-    """A provenance file, if it has what it takes to go on from it."""
-    origin = read_yaml(path)
+def _origin(csv: Path) -> dict:
+    """What the provenance tells of a run file: of the one it is for, or of the one that it was to replace (`write`)."""
+    path, digest = beside(csv), hashlib.sha256(csv.read_bytes()).hexdigest()
+    origin = _checked(path, read_yaml(path))
+    if origin["sha256"] != digest and "before" in origin:
+        origin = _checked(path, origin["before"])
+    if origin["sha256"] != digest:
+        what = "check out the two that belong together, or move both away: the store keeps what it has"
+        raise BadInput(f"it is not the file that {path.name} describes; {what}")
+    return origin
+
+
+def _checked(path: Path, origin: Any) -> dict:
+    """What a provenance file holds, if it is what it takes to go on from it."""
     _expect(path, origin, {"sha256": str, "parts": list})
     for part in origin["parts"]:
         _expect(path, part, {"commit": str, "source_hash": str, "seconds": int | float, "finished": list})

@@ -165,6 +165,14 @@ def test_a_sentence_may_rest_on_one_cell_of_a_claim():
         readme.found("{c@resnet: differs}", claims, cells)
 
 
+@pytest.mark.parametrize(
+    "place", ["{c.high: undecided}", "{c:undecided}", "{c: Undecided}", "{c: undecided", "c: undecided}"]
+)
+def test_a_place_that_is_written_in_another_way_is_refused(place: str):
+    with pytest.raises(BadInput, match=r"^found\.md has '.*: expected \{claim-id: verdict\} or "):
+        readme.found(f"It gains {place} and {{c: undecided}}.", pd.DataFrame([ROW]), pd.DataFrame([CELL]))
+
+
 def test_check_passes_only_when_both_pages_are_in_step(place: tuple[Path, Path, Path]):
     page, results, _ = place
     with pytest.raises(BadInput, match=r"README\.md is out of step.*python -m lib\.claims"):

@@ -57,13 +57,8 @@ def test_differences_are_judged_pair_by_pair(tmp_path: Path):
     row = judged(results, claim(holds_if={"above": 0}))
     assert (row["measured"], row["low"], row["high"], row["seeds"]) == (0.5, 0.2516, 0.7484, 3)  # t(2) = 4.3027
     assert (row["verdict"], row["data"]) == ("reproduced", "imagenet: a")
-    assert [row[name] for name in ("id", "paper", "where", "says", "printed")] == [
-        "c",
-        3,
-        "section 1",
-        "it works",
-        "44 %",
-    ]
+    told = [row[name] for name in ("id", "paper", "where", "says", "printed")]
+    assert told == ["c", 3, "section 1", "it works", "44 %"]
 
 
 def test_the_interval_decides_not_the_mean(tmp_path: Path):
@@ -91,9 +86,11 @@ def test_on_stand_in_data_relations_are_judged_and_numbers_are_not(tmp_path: Pat
     assert {row[name] for name in ("measured", "low", "high", "seeds")} == {""}
 
 
-def test_on_the_papers_own_data_numbers_are_judged(tmp_path: Path):
-    results = runs(tmp_path, {("coco", "a"): ([50.0, 50.0], [49.99, 50.01])})
-    assert judged(results, claim(kind="number"))["verdict"] == "reproduced"
+def test_on_the_papers_own_data_numbers_are_judged_whatever_other_data_stand_beside_them(tmp_path: Path):
+    own, other = {("coco", "a"): ([50.0, 50.0], [49.99, 50.01])}, {("digits", "a"): ([50.0, 50.0], [39.99, 40.01])}
+    for cells in (own, own | other):
+        row = judged(runs(tmp_path, cells), claim(kind="number"))
+        assert (row["verdict"], row["cells"], row["data"]) == ("reproduced", 1, "coco: a")
 
 
 CELLS = {
@@ -318,6 +315,14 @@ def test_runs_that_lack_what_a_claim_compares_do_not_stop_the_others(tmp_path: P
     assert row["why"].startswith("the runs of rl at the quick scale: ")
 
 
+def test_a_run_that_ends_in_nan_stops_the_judge_and_is_not_taken_for_one_that_is_missing(tmp_path: Path):
+    """Else a verdict of a smaller scale would take its place, and nobody would know."""
+    results = runs(tmp_path, {("imagenet", "a"): ([50.0, 50.0], [51.0, math.nan])}, "real")
+    line = r"^claim c, rl\.csv at the real scale: the run of data imagenet, network a, seed 1 ends without a number in"
+    with pytest.raises(BadInput, match=line):
+        judged(results, claim(), scale="real")
+
+
 def test_the_program_writes_the_same_bytes_every_time(tmp_path: Path):
     shutil.copytree(base.RESULTS / "quick" / "runs", tmp_path / "quick" / "runs")
     main(["--scale", "quick", "--results", str(tmp_path)])
@@ -352,6 +357,11 @@ def test_every_scale_that_has_runs_is_judged_and_all_of_it_written(tmp_path: Pat
     assert pd.read_csv(tmp_path / "claims.csv").scale.tolist() == ["real"]
     assert "**differs**" in (tmp_path / "claims.md").read_text()
     assert "It is -3 [-3.25, -2.75] points." in page.read_text()
+    (tmp_path / "real" / "runs" / "rl.csv").unlink()  # a verdict goes with its runs
+    template.write_text("It is {c: reproduced} points.")
+    program.write_all(tmp_path, page, template)
+    assert pd.read_csv(tmp_path / "claims.csv").scale.tolist() == ["quick"]
+    program.write_scale(program.known("real", tmp_path), papers.read(), tmp_path)
     with pytest.raises(BadInput, match="no scale has runs yet"):
         program.write_all(tmp_path / "nowhere", page, template)
 
@@ -373,7 +383,7 @@ def test_the_program_refuses_in_one_line_and_with_status_2(tmp_path: Path, capsy
 def test_the_scorecard_tells_kind_criterion_and_note_of_each_claim(tmp_path: Path):
     arithmetic = {"function": "saved", "form": "two_four", "value_bits": 16}
     mine = paper(claim("arithmetic", {"between": [43.5, 44.5]}, **arithmetic))
-    write_csv(judge([mine], "quick", tmp_path)[0], tmp_path / "quick" / "claims.csv")
+    program.write_scale("quick", [mine], tmp_path)
     row = scorecard([mine], tmp_path).iloc[0]
     found = [row[name] for name in ("scale", "kind", "criterion", "note")]
     assert found == ["quick", "arithmetic", "between 43.5 and 44.5", ""]

@@ -7,15 +7,19 @@ import pytest
 
 from lib.base import BadInput
 from lib.companion.claims.scorecard import largest
-from lib.companion.results import CLAIMS, write_csv
+from lib.companion.results import CELLS, CLAIMS, write_csv
+
+
+def put(folder: Path, scale: str, *rows: dict, cells: tuple[int, ...] = ()) -> None:
+    """Write claims with these parts, each with cells of so many seeds: of the claim's own, if nothing is said."""
+    claims = [dict.fromkeys(CLAIMS, "") | {"id": "a", "paper": 1} | row for row in rows]
+    write_csv(pd.DataFrame(claims), folder / scale / "claims.csv")
+    each = [(row["id"], seeds) for row in claims if row["seeds"] != "" for seeds in cells or (row["seeds"],)]
+    write_csv(pd.DataFrame(each, columns=["id", "seeds"]).reindex(columns=CELLS), folder / scale / "cells.csv")
 
 
 def scored(folder: Path, scale: str, **verdicts: str) -> None:
-    rows = [
-        dict.fromkeys(CLAIMS, "") | {"id": name, "paper": 9 - i, "verdict": v}
-        for i, (name, v) in enumerate(verdicts.items())
-    ]
-    write_csv(pd.DataFrame(rows), folder / scale / "claims.csv")
+    put(folder, scale, *({"id": name, "paper": 9 - i, "verdict": v} for i, (name, v) in enumerate(verdicts.items())))
 
 
 def test_each_claim_shows_the_largest_scale_that_has_a_verdict(tmp_path: Path):
@@ -46,27 +50,21 @@ def test_a_claim_that_no_scale_ran_shows_what_the_largest_scale_with_runs_lacks(
         },
     }
     for scale, whys in reasons.items():
-        rows = [
-            dict.fromkeys(CLAIMS, "") | {"id": name, "paper": 1, "verdict": "not run", "why": why}
-            for name, why in whys.items()
-        ]
-        write_csv(pd.DataFrame(rows), tmp_path / scale / "claims.csv")
+        put(tmp_path, scale, *({"id": name, "verdict": "not run", "why": why} for name, why in whys.items()))
     assert largest(tmp_path).why.tolist() == [reasons["real"]["a"], reasons["quick"]["b"], reasons["real"]["c"]]
 
 
 def test_a_verdict_on_one_seed_never_replaces_one_on_several(tmp_path: Path):
     for scale, seeds, verdict in (("quick", 5, "reproduced"), ("real", 1, "undecided")):
-        row = dict.fromkeys(CLAIMS, "") | {"id": "a", "paper": 1, "seeds": seeds, "verdict": verdict}
-        row |= {
+        row = {
+            "seeds": seeds,
+            "verdict": verdict,
             "measured": seeds / 4,
             "why": f"{seeds / 4} alone",
             "data": "mnist: a",
-            "note": "a stand-in" if scale == "quick" else "",
         }
-        write_csv(
-            pd.DataFrame([row, row | {"id": "b"} | ({"verdict": "not run"} if scale == "quick" else {})]),
-            tmp_path / scale / "claims.csv",
-        )
+        row |= {"note": "a stand-in" if scale == "quick" else ""}
+        put(tmp_path, scale, row, row | {"id": "b"} | ({"verdict": "not run"} if scale == "quick" else {}))
     found = largest(tmp_path).to_dict("records")
     rows = {row["id"]: [row[name] for name in ("verdict", "scale", "note")] for row in found}
     assert rows == {
@@ -77,9 +75,15 @@ def test_a_verdict_on_one_seed_never_replaces_one_on_several(tmp_path: Path):
 
 def test_of_two_verdicts_on_one_seed_the_larger_scale_counts(tmp_path: Path):
     for scale, verdict in (("quick", "reproduced"), ("real", "undecided")):
-        row = dict.fromkeys(CLAIMS, "") | {"id": "a", "paper": 1, "seeds": 1, "verdict": verdict}
-        write_csv(pd.DataFrame([row]), tmp_path / scale / "claims.csv")
+        put(tmp_path, scale, {"seeds": 1, "verdict": verdict})
     assert largest(tmp_path).iloc[0].verdict == "undecided"
+
+
+@pytest.mark.parametrize(("real", "counts"), [((1, 5), "real"), ((1, 1), "quick")])
+def test_one_seed_in_one_cell_does_not_put_several_in_another_aside(tmp_path: Path, real: tuple[int, ...], counts: str):
+    put(tmp_path, "quick", {"seeds": 3, "verdict": "reproduced"})
+    put(tmp_path, "real", {"seeds": 1, "verdict": "partly"}, cells=real)  # that of the worst cell, which is shown
+    assert largest(tmp_path).scale.tolist() == [counts]
 
 
 def test_without_verdicts_at_any_scale_there_is_a_line_that_says_how_to_get_them(tmp_path: Path):
@@ -88,18 +92,16 @@ def test_without_verdicts_at_any_scale_there_is_a_line_that_says_how_to_get_them
 
 
 def test_the_papers_own_data_go_before_a_stand_in_at_any_scale_with_any_number_of_seeds(tmp_path: Path):
-    def put(scale: str, data: str, seeds: int, verdict: str) -> None:
-        row = dict.fromkeys(CLAIMS, "") | {"id": "a", "paper": 1, "seeds": seeds, "verdict": verdict}
-        row |= {"why": f"{verdict} by {seeds}", "data": data}
-        write_csv(pd.DataFrame([row]), tmp_path / scale / "claims.csv")
+    def on(scale: str, data: str, seeds: int, verdict: str) -> None:
+        put(tmp_path, scale, {"seeds": seeds, "verdict": verdict, "why": f"{verdict} by {seeds}", "data": data})
 
-    put("quick", "digits (stand-in): a", 5, "reproduced")
-    put("real", "mnist: b", 1, "undecided")
+    on("quick", "digits (stand-in): a", 5, "reproduced")
+    on("real", "mnist: b", 1, "undecided")
     row = largest(tmp_path).iloc[0]
     assert (row.verdict, row.scale) == ("undecided", "real")
     assert row.note == "put aside: reproduced by 5, with digits (stand-in): a at the quick scale"
-    put("quick", "mnist: b", 1, "differs")
-    put("real", "cifar10 (stand-in): a; svhn (stand-in): a", 9, "reproduced")
+    on("quick", "mnist: b", 1, "differs")
+    on("real", "cifar10 (stand-in): a; svhn (stand-in): a", 9, "reproduced")
     assert largest(tmp_path).verdict.tolist() == ["differs"]
-    put("real", "cifar10 (stand-in): a; mnist: a", 9, "reproduced")  # at least in part
+    on("real", "cifar10 (stand-in): a; mnist: a", 9, "reproduced")  # at least in part
     assert largest(tmp_path).verdict.tolist() == ["reproduced"]

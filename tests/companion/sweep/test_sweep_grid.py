@@ -266,6 +266,11 @@ def test_rows_that_a_derived_index_does_not_tell_apart_name_the_remedy(toy):
             [{"name": "a", "step": 1, "value": 1}, {"name": "a", "value": 1}],
             "run gives a row without 'step', which is one of COLUMNS; it has name, value",
         ),
+        ([], "run gives no rows: expected one or more for each configuration"),
+        (
+            [{"name": "a", "step": 1, "value": [1, 2]}],
+            "run gives value=[1, 2], a list: expected texts and plain numbers; float(...) makes one",
+        ),
     ],
 )
 @pytest.mark.parametrize("given", ["as it is", "derived"])

@@ -1,6 +1,7 @@
 """What an earlier sweep has computed is taken over: from several files, from renamed settings, from fewer columns."""
 
 import hashlib
+import re
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -9,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from lib import base
 from lib.base import BadInput
@@ -16,6 +18,8 @@ from lib.companion.sweep import grid as grids
 from lib.companion.sweep import program as sweep
 from lib.companion.sweep import provenance
 from lib.companion.sweep.grid import grid, key
+from lib.companion.sweep.order import LongestFirst
+from lib.companion.sweep.store import Store
 
 ALL = [(name, step) for name in "dbac" for step in range(3)]
 OTHER = "f" * 64
@@ -95,10 +99,39 @@ def test_fewer_settings_do_not_shorten_a_real_csv_unaware(toys):
     toys(scale="real")
     toys.toy.params.write_text("real: {toy: {names: [a, b]}}")
     assert toys(scale="real") == 2
-    assert "has 4 configurations and stays as it is: the settings name 2 now; --again writes" in toys.err
+    assert "has 4 configurations and stays as it is: the settings name 2 now, but not name c and 1 more; " in toys.err
     assert toys.csv("real").read_text() == toys.TABLE
-    assert toys("--again", scale="real") == 0
+    assert toys(*what_keeps(toys.err), scale="real") == 0
+    assert toys.toy.steps == []
     assert set(pd.read_csv(toys.csv("real")).name) == {"a", "b"}
+
+
+def what_keeps(said: str) -> list[str]:
+    """The options that a line names."""
+    return re.search(r"; (--again .*) keeps what fits and drops the rest$", said)[1].split()
+
+
+@pytest.mark.parametrize("names", ["efgh", "efghi", "abce"])
+def test_other_settings_of_any_number_do_not_replace_a_real_csv_unaware(toys, names: str):
+    toys(scale="real")
+    before = [path.read_bytes() for path in (toys.csv("real"), provenance.beside(toys.csv("real")))]
+    toys.toy.params.write_text(yaml.safe_dump({"real": {"toy": {"names": list(names)}}}))
+    assert toys(scale="real") == 2
+    assert f"toy.csv has 4 configurations and stays as it is: the settings name {len(names)} now, but not " in toys.err
+    assert [path.read_bytes() for path in (toys.csv("real"), provenance.beside(toys.csv("real")))] == before
+    assert toys(*what_keeps(toys.err), scale="real") == 0
+    assert toys.toy.steps == []  # the new ones are in the store
+    assert set(pd.read_csv(toys.csv("real")).name) == set(names)
+
+
+def test_what_is_kept_of_a_stopped_sweep_does_not_replace_other_configurations(toys):
+    toys.toy.params.write_text("real: {toy: {names: [a, b]}}")
+    toys(scale="real")
+    before = toys.csv("real").read_text()
+    toys.toy.params.write_text("real: {toy: {names: [e, f, g, h]}}")
+    toys.toy.before = toys.interrupt_at(("h", 1))
+    assert toys(scale="real") == 130
+    assert toys.csv("real").read_text() == before
 
 
 def test_a_renamed_setting_is_known_by_its_alias(toys):
@@ -265,11 +298,18 @@ def test_again_is_refused_where_everything_is_computed_anew(toys):
     assert toys.toy.steps == []
 
 
-@pytest.mark.parametrize("end", ["failed", "stopped"])
+ENDS = {"stopped": KeyboardInterrupt(), "killed": TerminatedWorkerError("SIGKILL(-9)"), "full": OSError(28, "No space")}
+
+
+@pytest.mark.parametrize("end", ["failed", *ENDS])
 def test_what_was_finished_is_taken_when_the_sources_have_been_mended(toys, monkeypatch, end: str):
     """The store goes by the sources, so of these entries nothing would be found again."""
-    toys.toy.before = toys.fail_at("a") if end == "failed" else toys.interrupt_at(("a", 1))
-    assert toys(scale="real") == (2 if end == "failed" else 130)
+    with monkeypatch.context() as patch:
+        if end == "failed":
+            toys.toy.before = toys.fail_at("a")
+        else:
+            patch.setattr(sweep, "LongestFirst", ends_after(2, ENDS[end]))
+        assert toys(scale="real") == (130 if end == "stopped" else 2)
     there = set(pd.read_csv(toys.csv("real")).name)
     assert there == ({"b", "c", "d"} if end == "failed" else {"b", "d"})
     monkeypatch.setattr(grids, "imported_hash", lambda name: OTHER)
@@ -277,6 +317,44 @@ def test_what_was_finished_is_taken_when_the_sources_have_been_mended(toys, monk
     assert toys(scale="real") == 0
     assert {name for name, _ in toys.toy.steps} == {"a", "b", "c", "d"} - there
     assert toys.csv("real").read_text() == toys.TABLE
+
+
+def ends_after(count: int, error: BaseException) -> type:
+    """An order in which this is raised once so many configurations are finished."""
+
+    class Ending(LongestFirst):
+        def took(self, key: str, seconds: float) -> None:
+            super().took(key, seconds)
+            if sum(done for _, done in self.spent.values()) == 3 * count:  # units of work
+                raise error
+
+    return Ending
+
+
+@pytest.mark.parametrize("renames", [0, 1, 2])
+def test_killed_between_a_file_and_its_provenance_a_sweep_goes_on_from_what_is_there(toys, monkeypatch, renames: int):
+    toys.toy.before = toys.fail_at("a")
+    toys(scale="real")
+    toys.toy.before = lambda name, step: None
+    rename, done = Path.replace, []
+
+    def killed(path: Path, target: Path) -> Path:
+        if target.parent == toys.csv("real").parent:
+            done.append(target)
+            if len(done) > renames:
+                raise KeyboardInterrupt
+        return rename(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", killed)
+        assert toys(scale="real") == 130
+    Store(toys.store("real")).empty()
+    assert toys(scale="real") == 0
+    assert {name for name, _ in toys.toy.steps} <= {"a"}  # the others are in the file
+    assert toys.csv("real").read_text() == toys.TABLE
+    about = yaml.safe_load(provenance.beside(toys.csv("real")).read_text())
+    assert set(about) == {"experiment", "scale", "configurations", "sha256", "rows", "parts"}
+    assert about["configurations"] == "4 of 4"
 
 
 def test_a_disk_that_is_full_leaves_the_file_and_its_provenance_of_before(toys, monkeypatch):

@@ -94,6 +94,17 @@ def test_changed_settings_are_computed_anew(toys):
     assert len(toys.toy.steps) == 8
 
 
+def test_a_quick_csv_follows_its_settings_when_all_of_them_are_finished(toys, clock: SimpleNamespace):
+    toys()
+    toys.toy.params.write_text("quick: {toy: {names: [e, f, g, h, i]}}")
+    toys.toy.before = toys.over_at(clock, ("i", 0))
+    assert toys("--budget", "25m") == 2
+    assert toys.err.endswith("stays as it is: only 4 of 5 are finished in this sweep; the same command goes on")
+    assert toys.csv().read_text() == toys.TABLE
+    assert toys() == 0
+    assert {line[0] for line in toys.csv().read_text().splitlines()[1:]} == set("efghi")
+
+
 @pytest.mark.parametrize("where", [("d", 0), ("b", 0), ("b", 2), ("c", 2)])
 def test_a_keyboard_interrupt_says_one_line_and_the_sweep_goes_on(toys, where: tuple[str, int]):
     toys.toy.before = toys.interrupt_at(where)
