@@ -77,11 +77,20 @@ def side_by_side(runs: pd.DataFrame, index: Sequence[str], kinds: Mapping[Hashab
     """
     values = {name: last(chosen(runs, kind), index).set_index(list(index))[column] for name, kind in kinds.items()}
     for one in values.values():
-        if (lost := one[one.isna()]).size:
-            place = lost.index[0] if isinstance(lost.index[0], tuple) else (lost.index[0],)
-            where = ", ".join(f"{name} {value}" for name, value in zip(index, place, strict=True))
-            raise WentWrong(f"the run of {where} ends without a number in {column}")
+        refuse_wrong(one)
     return pd.concat(values, axis=1).dropna().sort_index()
+
+
+def refuse_wrong(ends: pd.Series) -> None:
+    """Refuse last values of runs, by the columns that name a run, of which one is NaN: a mean would leave it out.
+
+    Raises:
+        WentWrong: which run it is.
+    """
+    if (wrong := ends[ends.isna()]).size:
+        place = wrong.index[0] if isinstance(wrong.index[0], tuple) else (wrong.index[0],)
+        where = ", ".join(f"{name} {value}" for name, value in zip(wrong.index.names, place, strict=True))
+        raise WentWrong(f"the run of {where} ends without a number in {ends.name}")
 
 
 def paired(runs: pd.DataFrame, index: Sequence[str], one: Kind, other: Kind, column: str) -> pd.DataFrame:

@@ -197,8 +197,10 @@ def _by_amount(
     second = runs[runs.phase == 2]
     pairs.refuse_absent(second, "variant", variant, against)
     index = ["data", "network", amount, "seed"]
-    ends = pairs.last(second, [*index, "variant", *averaged])
-    means = ends.groupby([*index, "variant"])[column].mean().unstack("variant")
+    runs_of = [*index, "variant", *averaged]
+    ends = pairs.last(second, runs_of).set_index(runs_of)[column]
+    pairs.refuse_wrong(ends)
+    means = ends.groupby([*index, "variant"]).mean().unstack("variant")
     found = (means[variant] - means[against]).dropna().reset_index(name="points")
     if which is None:  # sorted as numbers, then named: as texts 1000 would stand before 300
         return {f"{cell} {amount}": of for cell, of in by_cell(found.set_index(index).points).items()}
@@ -232,8 +234,9 @@ def farther(runs: pd.DataFrame, variant: str, against: str) -> Values:
     """
     pairs.refuse_absent(runs, "variant", variant, against)
     index = ["data", "network", "seed"]
-    ends = pairs.last(runs, [*index, "variant", "noise"])
-    means = ends.groupby([*index, "variant"]).frechet.mean().unstack("variant")
+    ends = pairs.last(runs, [*index, "variant", "noise"]).set_index([*index, "variant", "noise"]).frechet
+    pairs.refuse_wrong(ends)
+    means = ends.groupby([*index, "variant"]).mean().unstack("variant")
     return by_cell((100 * (means[variant] / means[against] - 1)).dropna())
 
 

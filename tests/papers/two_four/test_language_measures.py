@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 from lib.base import BadInput
+from lib.companion.pairs import WentWrong
 from lib.papers.two_four.measures import fewer_labels, more_bits, points
 
 KEY = {"data": "play", "network": "decoder"}
@@ -53,6 +54,12 @@ def test_numbers_of_labels_are_sorted_as_numbers():
         [second(variant, 0, labels, 50.0) for labels in (1000, 300, 90) for variant in ("sparse", "dense")]
     )
     assert list(points(runs, "sparse", "dense")) == [f"play/decoder/{labels} labels" for labels in (90, 300, 1000)]
+
+
+def test_a_run_that_ends_without_a_number_is_not_left_out_of_a_mean():
+    wrong = RUNS.assign(accuracy=RUNS.accuracy.where(RUNS.draw == 0))
+    with pytest.raises(WentWrong, match="labels 100, seed 0, variant dense, draw 1 ends without a number in accuracy"):
+        points(wrong, "sparse", "dense", "all")
 
 
 def test_fewer_labels_is_what_more_of_them_bring():

@@ -8,6 +8,7 @@ import torch
 
 from lib import pruners
 from lib.base import BadInput
+from lib.companion.pairs import WentWrong
 from lib.companion.sweep.context import Context, Stopped
 from lib.models.dcgan import small_dcgan
 from lib.papers.two_four.experiments import two_four_gan as experiment
@@ -108,6 +109,9 @@ def test_how_much_farther_is_in_percent_of_means_over_noise():
         ]
     )
     assert farther(table, "sparse", "dense") == {"digits/small_dcgan": {3: pytest.approx(15)}}
+    table.loc[table.index[-1], "frechet"] = float("nan")
+    with pytest.raises(WentWrong, match="ends without a number in frechet"):
+        farther(table, "sparse", "dense")
 
 
 def test_the_rule_leaves_a_layer_whose_product_sums_a_hundred_numbers():
