@@ -10,12 +10,10 @@ import yaml
 from lib import base
 from lib.companion.results import write_csv
 from lib.companion.sweep import provenance
-from lib.companion.sweep.grid import Grid, grid
+from lib.companion.sweep.grid import grid
 
 laid = functools.cache(lambda name: grid(name, "real"))
 CSVS = sorted((base.RESULTS / "real" / "runs").glob("*.csv"))
-SUPERSEDED = ("npn_images",)  # the moons were run anew
-PAPER_1 = ("offline_rl",)  # whose readings with normalised observations came later
 
 
 def finished(csv: Path) -> int:
@@ -27,50 +25,29 @@ def test_there_are_committed_runs_to_look_at():
     assert len(CSVS) >= 11
 
 
-def superseded(work: Grid, csv: Path) -> set[tuple]:
-    """The expansions of a run file, which are other things since a rising loss is no plateau (paper 4, section 4)."""
-    table = pd.read_csv(csv)
-    if csv.stem not in SUPERSEDED:
-        return set()
-    return set(table[table.direction == "expand"].groupby(list(work.keys)).groups)
-
-
 @pytest.mark.parametrize("csv", CSVS, ids=lambda csv: csv.stem)
 def test_every_committed_configuration_is_found_and_its_parts_stay_as_they_are(csv: Path, tmp_path: Path):
     work = laid(csv.stem)
-    old = superseded(work, csv)
-    assert bool(old) == (csv.stem in SUPERSEDED)
     entries, parts = provenance.resume(csv, work, others=True)
-    assert len(entries) == finished(csv) - len(old) > 0
-    assert not old & {work.identity(entry["configuration"]) for entry in entries.values()}
-    if not old:
-        assert parts == yaml.safe_load(provenance.beside(csv).read_text())["parts"]
+    assert len(entries) == finished(csv) > 0
+    assert parts == yaml.safe_load(provenance.beside(csv).read_text())["parts"]
     rows = [row for entry in entries.values() for row in entry["rows"]]
     write_csv(work.table(rows), tmp_path / csv.name)
     again, committed = (provenance.read_rows(path, work) for path in (tmp_path / csv.name, csv))
-    left = [identity not in old for identity in committed[list(work.keys)].itertuples(index=False, name=None)]
-    expected = committed[left].sort_values(list(work.index), kind="stable", ignore_index=True)
-    # k is a fraction in expansions alone: without them its column is read as integers
-    pd.testing.assert_frame_equal(again, expected, check_exact=True, check_dtype=not old)
+    expected = committed.sort_values(list(work.index), kind="stable", ignore_index=True)
+    pd.testing.assert_frame_equal(again, expected, check_exact=True)
     same_columns = committed.shape[1] == len(csv.read_text().split("\n", 1)[0].split(","))  # none was added since
-    if same_columns and not old:
+    if same_columns:
         assert (tmp_path / csv.name).read_bytes() == csv.read_bytes()
 
 
-@pytest.mark.parametrize("csv", [csv for csv in CSVS if csv.stem not in PAPER_1], ids=lambda csv: csv.stem)
-def test_only_expansions_are_left_to_train(csv: Path):
+@pytest.mark.parametrize("csv", CSVS, ids=lambda csv: csv.stem)
+def test_only_what_a_run_file_lacks_is_left_to_train(csv: Path):
     work = laid(csv.stem)
     entries, _ = provenance.resume(csv, work, others=True)
     left = {work.identity(one) for key, one in work.configurations.items() if key not in entries}
-    assert left == superseded(work, csv)
-
-
-@pytest.mark.parametrize("name", PAPER_1)
-def test_of_paper_1_only_normalised_observations_are_left_to_train(name: str):
-    work = laid(name)
-    entries, _ = provenance.resume(base.RESULTS / "real" / "runs" / f"{name}.csv", work, others=True)
-    left = [one for key, one in work.configurations.items() if key not in entries]
-    assert all(one["settings"]["normalise"] and one["algorithm"] != "plain_bc" for one in left)
+    there = {work.identity(row) for row in provenance.read_rows(csv, work).to_dict("records")}
+    assert left == {work.identity(one) for one in work.configurations.values()} - there
 
 
 def test_a_setting_that_changes_what_is_computed_has_no_earlier_form():
