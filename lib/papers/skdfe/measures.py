@@ -20,6 +20,7 @@ from lib.data.speech.filterbank import BANDS
 from lib.models.bifpn import SelfTeacher
 from lib.models.speaker_resnet import EMBEDDING, NETWORKS, SpeakerResNet
 from lib.papers.skdfe.experiments.distillation import Classifier, DistillationWeights, SelfDistilled
+from lib.papers.skdfe.experiments.skdfe import ERRORS, INDEX, OF_TEACHER
 from lib.pruners import sizes
 from lib.pruners.layers import prunable
 
@@ -66,7 +67,6 @@ def gain_of_plda(runs: pd.DataFrame) -> dict[str, Interval]:
     """Measure how much smaller the equal error rate is by PLDA than by cosine, in percent: geometric mean of all
     systems.
     """
-    runs = runs.assign(ratio=runs.eer / runs.eer_cosine)
     found = {}
     for cell, errors in _errors(runs, "ratio"):
         names = errors.index.unique("system")
@@ -200,9 +200,27 @@ def _errors(runs: pd.DataFrame, column: str) -> Iterator[tuple[str, pd.DataFrame
 
 
 def _named(runs: pd.DataFrame) -> pd.DataFrame:
-    """Name the systems, and put a student's error as a multiple of its teacher's into the column gap."""
-    named = runs.assign(system=runs.network + "/" + runs.teacher + "/" + runs.distillation)
+    """Name the systems, teachers included, and add two ratios: of the EER by PLDA to that by cosine, and (gap) of a
+    student's to its teacher's.
+    """
+    runs = _with_teachers(runs) if "teacher_eer" in runs else runs
+    system = runs.network + "/" + runs.teacher + "/" + runs.distillation
+    named = runs.assign(system=system, ratio=runs.eer / runs.eer_cosine)
     return named.assign(gap=runs.eer / runs.teacher_eer) if "teacher_eer" in runs else named
+
+
+def _with_teachers(runs: pd.DataFrame) -> pd.DataFrame:
+    """Add rows for pretrained teachers that no task has trained under their own names; what such a network does stands
+    beside its students' errors. It learned from nobody: "resnet34/self/none".
+    """
+    taught = runs[(runs.teacher != "self") & runs.teacher_eer.notna()]
+    own = {"network": taught.teacher, "teacher": "self", "distillation": "none"}
+    sizes = {"parameters": taught.teacher_parameters, "teacher_parameters": 0}
+    errors = {name: taught[f"teacher_{name}"] for name in ERRORS}
+    nobody = dict.fromkeys(OF_TEACHER, np.nan)
+    return pd.concat([runs, taught.assign(**own, **sizes, **errors, **nobody)]).drop_duplicates(
+        [*INDEX], ignore_index=True
+    )
 
 
 def _rank(system: str) -> tuple:

@@ -126,11 +126,29 @@ def test_the_gap_is_the_error_as_a_multiple_of_the_teachers():
     table = runs({PLAIN: [[20, 40, 10]] * 2, BOTH: [[10, 20, 5]] * 2, by_large: [[20, 40, 10]] * 2})
     of_teacher = {"none": [math.nan] * 6, "both": [8, 16, 4] * 2, "label": [10, 20, 5] * 2}
     table["teacher_eer"] = [value for values in of_teacher.values() for value in values]
+    table["teacher_min_dcf"], table["teacher_eer_cosine"] = table.teacher_eer / 100, 3 * table.teacher_eer
     found = measures.error(table, BOTH, "gap")[CELL]  # each draw beside its own teacher's: the ratio never varies
     assert (found.value, found.low, found.high) == pytest.approx((1.25, 1.25, 1.25))
     assert measures.improvement(table, [BOTH], [by_large], "gap")[CELL].value == pytest.approx(100 * (1 - 1.25 / 2))
     assert measures.error(table, PLAIN, "gap") == {}  # nobody taught it
     assert measures.error(table, PLAIN)[CELL].value == pytest.approx(20)
+
+
+def test_a_teacher_that_only_its_students_rows_tell_of_is_a_system_too():
+    table = runs({f"resnet18/resnet34/{name}": [[20, 40, 10]] * 2 for name in ("label", "mse")})
+    table["teacher_parameters"] = 300
+    table["teacher_eer"] = [10, 30, 5] * 4
+    table["teacher_min_dcf"], table["teacher_eer_cosine"] = table.teacher_eer / 100, 3 * table.teacher_eer
+    assert measures.error(table, LARGE)[CELL].value == pytest.approx(10)
+    assert measures.error(table, LARGE, "min_dcf")[CELL].value == pytest.approx(0.1)
+    assert measures.error(table, LARGE, "gap") == {}
+    alone = runs({LARGE: [[10, 30, 5]] * 2}).assign(eer_cosine=lambda rows: 3 * rows.eer, parameters=300)
+    found = measures.table(table).set_index("system").loc[LARGE]
+    assert found.to_dict() == measures.table(alone).set_index("system").loc[LARGE].to_dict()
+    both = pd.concat([table, alone])  # trained under its own name as well: counted once
+    assert measures.error(both, LARGE) == measures.error(table, LARGE)
+    # by cosine a teacher makes three times as many errors, a student twice: 1 - 1 / (2 * 2 * 3) ** (1 / 3)
+    assert measures.gain_of_plda(table)[CELL].value == pytest.approx(100 * (1 - 12 ** (-1 / 3)))
 
 
 def test_plda_is_held_against_cosine_system_by_system():
