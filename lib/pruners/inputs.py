@@ -46,7 +46,7 @@ def feed(model: nn.Module, batch: Inputs) -> Any:
     """Call the model with one of the batches that it is calibrated on.
 
     Raises:
-        BadInput: the batch holds other arguments than the model takes.
+        BadInput: the batch holds other arguments than the model takes, or tensors that it cannot compute with.
     """
     args, kwargs = arguments(batch)
     try:
@@ -58,6 +58,11 @@ def feed(model: nn.Module, batch: Inputs) -> Any:
             name, why = type(uncompiled(model)).__name__, "a tuple or a list is so many arguments, drop labels from it"
             raise BadInput(f"{name} cannot be called with this batch ({reason}): {why}") from error
         raise  # from within the model
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:  # shapes or types that do not fit
+        reason = str(error).splitlines()[0]
+        raise BadInput(f"{type(uncompiled(model)).__name__} cannot compute with this batch: {reason}") from error
 
 
 def each(batches: Iterable[Inputs]) -> Iterator[Inputs]:
@@ -101,6 +106,11 @@ def example(model: nn.Module, shape: Sequence[int]) -> Tensor:
     return torch.zeros(1, *shape, device=some.device, dtype=some.dtype)
 
 
+def cloned(inputs: Inputs) -> Inputs:
+    """Return the inputs with copies of their tensors, which a model may change in place."""
+    return _pytree.tree_map_only(Tensor, lambda x: x.detach().clone(), tuple(arguments(inputs)))
+
+
 def converted(inputs: Inputs, dtype: torch.dtype) -> Inputs:
     """Return the inputs with their floating-point tensors in another type."""
     return _pytree.tree_map_only(
@@ -122,14 +132,21 @@ def batch_of(inputs: Inputs) -> int:
 
 
 def tensors(tree: Any) -> list[Tensor]:
-    """Return all tensors in what a model gives: nested tuples, lists, dictionaries, or objects that hold them."""
+    """Return all tensors in what a model gives: nested tuples, lists, dictionaries, or objects that hold them, each of
+    these once.
+    """
     found: list[Tensor] = []
-    stack = [tree]
+    stack: list = [tree]
+    seen: dict[int, Any] = {}  # an object may refer to itself
     while stack:
         one = stack.pop()
         if isinstance(one, Tensor):
             found.append(one)
-        elif isinstance(one, Mapping):
+            continue
+        if id(one) in seen:
+            continue
+        seen[id(one)] = one
+        if isinstance(one, Mapping):
             stack += list(one.values())[::-1]
         elif isinstance(one, (tuple, list)):
             stack += list(one)[::-1]

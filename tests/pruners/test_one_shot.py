@@ -349,6 +349,8 @@ def test_batches_that_are_none_are_refused_in_a_line():
                 score(model, wrong)
         with pytest.raises(BadInput, match=r"Linear cannot be called with this batch \(too many .* drop labels"):
             score(model, labelled)
+        with pytest.raises(BadInput, match=r"^Linear cannot compute with this batch: mat1 and mat2 shapes"):
+            score(model, [inputs[:, :15]])
 
 
 def test_an_error_from_within_the_model_is_left_as_it_is():

@@ -19,7 +19,7 @@ one rule covers siblings, groups, concatenations and splits.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -29,11 +29,14 @@ from torch.fx.node import map_aggregate
 
 from lib.base import BadInput
 from lib.pruners import kinds
-from lib.pruners.inputs import Inputs, arguments, duplicate
+from lib.pruners.inputs import Inputs, arguments, call, cloned, duplicate, tensors
 from lib.pruners.permutation.labels import (
+    ABOUT,
     ATTENTION,
     CONSTANTS,
+    IN_PLACE,
     MOVES,
+    NUMBERS,
     ONE_BY_ONE,
     POOLS,
     SUMS,
@@ -42,6 +45,7 @@ from lib.pruners.permutation.labels import (
     Ties,
     Value,
 )
+from lib.pruners.permutation.same import difference, widened
 
 
 def read(model: nn.Module, inputs: Inputs, unused: Iterable[str] = ()) -> Ties:
@@ -51,19 +55,21 @@ def read(model: nn.Module, inputs: Inputs, unused: Iterable[str] = ()) -> Ties:
     too. What is then still not reached, `unused` aside, might read any channel: all stay where they are.
 
     Raises:
-        BadInput: `torch.fx` cannot trace the model.
+        BadInput: `torch.fx` cannot trace the model, or traces another function.
     """
     model = duplicate(model).eval()
     # before tracing, which registers each constant of the forward pass as one more buffer
     named = {name: id(tensor) for name, tensor in model.named_buffers()}
     named |= {name: id(parameter) for name, parameter in model.named_parameters()}
-    reader = _Reader(*_traced(model, inputs), named)
+    traced = _traced(model, cloned(inputs))
+    _check(model, inputs, *traced)
+    reader = _Reader(*traced, named)
     reader.follow()
     idle = tuple(unused)
     left = [n for n, p in model.named_parameters() if id(p) not in reader.reached and not _within(n, idle)]
     if left:
         try:
-            again = _Reader(*_traced(model.train(), inputs), named, reader)
+            again = _Reader(*_traced(model.train(), cloned(inputs)), named, reader)
             model.eval()  # layers compute as in evaluation, only the way through the model is that of training
             again.follow()
         except Exception as error:  # whatever the model's own code raises in training
@@ -95,6 +101,18 @@ def _traced(model: nn.Module, inputs: Inputs) -> tuple[fx.GraphModule, list]:
     return fx.GraphModule(model, graph), [*values, *(one for name in starred for one in bound.arguments.get(name, ()))]
 
 
+def _check(model: nn.Module, inputs: Inputs, graph: fx.GraphModule, values: list) -> None:
+    """Refuse a graph that computes something else: it has no `+=` on a part of a tensor, and no hook of the whole."""
+    with torch.no_grad():
+        expected = widened(tensors(call(model, cloned(inputs))))
+        found = widened(tensors(fx.Interpreter(graph).run(*cloned(values)[0])))
+    if len(expected) != len(found) or difference(expected, found):
+        raise BadInput(
+            f"torch.fx sees another function than {type(model).__name__} computes, "
+            "as of `x[:, :8] += y` or a hook on the whole network: expected a network that it can trace"
+        )
+
+
 def _within(name: str, wholes: Sequence[str]) -> bool:
     return any(name == whole or name.startswith(f"{whole}.") or fnmatchcase(name, whole) for whole in wholes)
 
@@ -108,6 +126,7 @@ class _Reader(fx.Interpreter):
         self.names = {number: name for name, number in own.items()}  # of the model's own tensors
         self.channels = before.channels if before else Channels()
         self.axes: dict[tuple[str, int], Axis] = before.axes if before else {}
+        self.bare: dict[str, int] = before.bare if before else {}  # tensors used by themselves: the axis of channels
         self.reached: set[int] = before.reached if before else set()
         self.draw = before.draw if before else torch.Generator().manual_seed(0)
 
@@ -117,6 +136,9 @@ class _Reader(fx.Interpreter):
 
     def ties(self) -> Ties:
         """What was found, tied channels under one number."""
+        for (name, dim), axis in self.axes.items():
+            if dim != self.bare.get(name, dim):
+                self.channels.fix(axis.channel, f"{name} is used by itself too, which reads its channels in order")
         roots = self.channels.roots
         axes = {name: Axis(roots(axis.channel), axis.pattern, axis.groups) for name, axis in self.axes.items()}
         return Ties(axes, self.channels.fixed())
@@ -137,6 +159,7 @@ class _Reader(fx.Interpreter):
         if not isinstance(tensor, Tensor) or tensor.numel() == 1 or id(tensor) not in self.names:
             return self._fixed(tensor, "a constant")
         axis = max(axis for axis in range(-tensor.dim(), 0) if tensor.shape[axis] > 1)
+        self.bare[self.names[id(tensor)]] = tensor.dim() + axis
         rows = self._rows(tensor, tensor.dim() + axis)
         return self._spread(rows, torch.zeros_like(rows), tensor, axis)
 
@@ -146,6 +169,8 @@ class _Reader(fx.Interpreter):
         return self._call(target.__name__, target, args, kwargs)
 
     def call_method(self, target, args, kwargs):
+        if not isinstance(args[0], Value):  # such as a part in TorchScript, whose `forward` is called
+            return self._call(target, getattr(args[0], target), args[1:], kwargs)
         # labels need not lie in memory as the numbers do, so that a view of them may have to be a copy
         return self._call(target, getattr(torch.Tensor, "reshape" if target == "view" else target), args, kwargs)
 
@@ -161,10 +186,20 @@ class _Reader(fx.Interpreter):
 
     def _call(self, name: str, function: Callable, args: tuple, kwargs: dict):
         """A function or method, or a module whose parameters do not matter."""
-        name, values = name.rstrip("_"), leaves((args, kwargs), Value)
+        if in_place(name, function, kwargs) and args and isinstance(args[0], Value):
+            whole = args[0].numbers._base
+            if whole is not None and whole.numel() != args[0].numbers.numel():
+                self.channels.fix(args[0].channel, f"{name} changes a part of a tensor in place")
+        name = name.rstrip("_")
+        if name == "to":  # like another tensor, of which only type and device count
+            args, kwargs = (*args[:1], *_part("numbers", args[1:])), _part("numbers", kwargs)
+        values = leaves((args, kwargs), Value)
         result = function(*_part("numbers", args), **_part("numbers", kwargs))
         if not leaves(result, Tensor):
-            return result  # such as a shape
+            if name in NUMBERS or not isinstance(result, ABOUT):
+                for value in values:
+                    self.channels.fix(value.channel, f"{name} takes numbers out of tensors")
+            return result
         if name in MOVES and not leaves((args[1:], kwargs), Value):  # a computed index could be another next time
             return _zip(result, *(function(_part(part, args[0]), *args[1:], **kwargs) for part in ("channel", "place")))
         if name in ONE_BY_ONE and values:
@@ -323,6 +358,12 @@ LAYERS = {
     nn.PReLU: _Reader._norm,
     nn.Embedding: _Reader._embedding,
 }
+
+
+def in_place(name: str, function: Callable, kwargs: Mapping[str, Any]) -> bool:
+    """Whether a function, method or module writes into its first argument."""
+    named = (name.endswith("_") and not name.endswith("__")) or name in IN_PLACE
+    return named or bool(getattr(function, "inplace", False)) or bool(kwargs.get("inplace"))
 
 
 def leaves(tree: Any, kind: type) -> list:

@@ -43,12 +43,17 @@ def outputs(model: nn.Module, inputs: Inputs, training: bool = False) -> list[Te
     except Exception as error:  # whatever the model's own code raises
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise BadInput(f"permute: {type(model).__name__} cannot take these inputs ({reason})") from error
-    found = [part.to(torch.promote_types(part.dtype, torch.double)) for part in given]
+    found = widened(given)
     if not sum(part.numel() for part in found):
         raise BadInput(f"permute: {type(model).__name__} gives no number on these inputs, so nothing can be checked")
     if not all(bool(torch.isfinite(part).all()) for part in found):
         raise BadInput("permute: outputs are not finite on these inputs: neither they nor weights may hold NaN or inf")
     return found
+
+
+def widened(given: list[Tensor]) -> list[Tensor]:
+    """Return numbers of any type as such of which one can be subtracted from another: float64, or complex128."""
+    return [part.to(torch.promote_types(part.dtype, torch.double)) for part in given]
 
 
 def difference(expected: list[Tensor], found: list[Tensor]) -> float:
