@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from lib.base import BadInput, aside, atomic
+from lib.pruners.masks import Masked
 
 MARK = b"\nsha256 "  # between what torch saved and its checksum, which ends the file
 
@@ -85,7 +86,8 @@ class Session:
 
     Args:
         state: the file.
-        identity: settings, seed and the like, by name: a file of another session is refused.
+        identity: settings, seed and the like, by name: a file of another session is refused. So is one in which masks
+            keep more or fewer weights in all; which ones they keep comes from the file, as the weights do.
         save_seconds: save no more often; the last epoch always is saved, and so is one at which `on_progress` raises.
     """
 
@@ -98,7 +100,9 @@ class Session:
         save_seconds: float = 20.0,
     ):
         shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+        kept = sum(int(part.mask.sum()) for part in model.modules() if isinstance(part, Masked))
         self.state, self.identity = state, {**identity, "network": shapes}
+        self.identity.setdefault("masks", kept)  # whoever keeps masks elsewhere has named them
         self.model, self.optimizer, self.save_seconds = model, optimizer, save_seconds
         self.saved = monotonic()
 

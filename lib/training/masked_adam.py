@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from lib.base import BadInput
+
 
 class MaskedAdam:
     """Run Adam (Kingma and Ba 2015), which here moves the kept weights of masked parameters, and all of the others.
@@ -38,7 +40,6 @@ class MaskedAdam:
         if self.masked:
             self.kept = nn.Parameter(self._gathered(self.masked))
             trained.append(self.kept)
-        self.always, self.seen = capturable, None  # a CUDA graph replays what it was recorded with
         # foreach: torch's fused Adam rounds by an element's place in memory, so a run would depend on its stack
         self.adam = torch.optim.Adam(trained, learning_rate, foreach=True, capturable=capturable)
 
@@ -49,17 +50,21 @@ class MaskedAdam:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Take one step on the gradients that the parameters hold."""
+        """Take one step on the gradients that the parameters hold.
+
+        Raises:
+            BadInput: a masked parameter has none.
+        """
+        if any(parameter.grad is None for parameter in self.masked):
+            raise BadInput("a masked parameter has no gradient: expected one of every parameter with a mask")
         if self.masked:
-            if self.always or self.seen != self._versions():  # the parameters are the truth, they may have been loaded
-                self.kept.copy_(self._gathered(self.masked))
+            self.kept.copy_(self._gathered(self.masked))  # the parameters are the truth, they may have been loaded
             self.kept.grad = self._gathered([parameter.grad for parameter in self.masked])
         self.adam.step()
         if self.masked:
             parts = self.kept.split([len(place) for place in self.places])
             for parameter, place, part in zip(self.masked, self.places, parts, strict=True):
-                parameter.view(-1).index_copy_(0, place, part)
-            self.seen = self._versions()
+                parameter.put_(place, part)
 
     def state_dict(self) -> dict:
         """Say what Adam remembers; the weights themselves are the parameters'."""
@@ -68,10 +73,6 @@ class MaskedAdam:
     def load_state_dict(self, content: dict) -> None:
         """Go on from where `state_dict` was called, with the same masks."""
         self.adam.load_state_dict(content)
-
-    def _versions(self) -> list[int]:
-        """What torch counts up whenever somebody writes to a parameter in place."""
-        return [parameter._version for parameter in self.masked]
 
     def _gathered(self, tensors: Sequence[Tensor]) -> Tensor:
         with torch.no_grad():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -241,7 +242,9 @@ def train(
         "every": every,  # a row's losses are means over so many updates
         "runs": [asdict(run) for run in runs],
         "data": [len(data.rewards), *(float(column.double().sum()) for column in data)],
-    } | ({} if callback is None else callback.identity())
+        "masks": {name: zlib.crc32(mask.cpu().contiguous().numpy()) for name, mask in agent.attached().items()},
+        **({} if callback is None else callback.identity()),
+    }
     done = Progress(agent, callback)
     session = Session(state, identity, agent.modules, done, save_seconds)
     rows = session.load()

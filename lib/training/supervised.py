@@ -52,9 +52,11 @@ class Training:
             raise BadInput(f"training: epochs={self.epochs} and batch={self.batch} must be at least 1")
         if self.augment not in AUGMENTS:
             raise BadInput(f"training: augment={self.augment!r}: known are {', '.join(AUGMENTS)}")
-        if not (0 < self.learning_rate < math.inf and self.warmup >= 0 and 0 <= self.momentum < 1):
+        if not (0 < self.learning_rate < math.inf and 0 <= self.warmup < math.inf and 0 <= self.momentum < 1):
             given = f"learning_rate={self.learning_rate}, warmup={self.warmup}, momentum={self.momentum}"
-            raise BadInput(f"training: {given}: expected a rate above 0, a warm-up of 0 or more, momentum in [0, 1)")
+            raise BadInput(
+                f"training: {given}: expected a rate above 0, a finite warm-up of 0 or more, momentum in [0, 1)"
+            )
         if not 0 <= self.weight_decay < math.inf:
             raise BadInput(f"training: weight_decay={self.weight_decay} must not be negative, and finite")
         check(self.precision, "training")

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from lib import pruners
 from lib.base import BadInput
 from lib.training import checkpoints
 
@@ -118,6 +119,20 @@ def test_a_session_with_other_settings_is_refused(tmp_path: Path):
     train(tmp_path / "one.pt", 1)
     with pytest.raises(BadInput, match=r"is a session with other settings \(rate\): move it away to start anew"):
         train(tmp_path / "one.pt", 2, rate=0.1)
+
+
+def test_a_session_whose_masks_keep_more_or_fewer_weights_is_refused(tmp_path: Path):
+    def session(mask: list[bool]) -> checkpoints.Session:
+        model = nn.Linear(3, 1, bias=False)
+        pruners.attach(model, {"weight": torch.tensor([mask])})
+        return checkpoints.Session(tmp_path / "one.pt", {}, model, torch.optim.SGD(model.parameters(), 0.1))
+
+    session([True, False, True]).save_when_due([{"epoch": 0}], lambda: None, last=True)
+    other = session([False, True, True])
+    assert other.load() == [{"epoch": 0}]
+    assert other.model.parametrizations.weight[0].mask.tolist() == [[True, False, True]]  # it comes from the file
+    with pytest.raises(BadInput, match=r"is a session with other settings \(masks\): move it away"):
+        session([True, False, False]).load()
 
 
 def test_a_setting_that_only_one_of_two_sessions_has_is_named():

@@ -70,6 +70,33 @@ def test_it_goes_on_where_it_was():
     assert all(torch.equal(a, b) for a, b in zip(trained(again, others, None, 2), whole, strict=True))
 
 
+def test_weights_may_be_set_behind_torchs_back_and_lie_in_memory_in_any_order():
+    weight = torch.randn(4, 3, 3, 3).to(memory_format=torch.channels_last)
+    mask = torch.rand(weight.shape) < 0.5
+    ours, theirs = nn.Parameter(weight * mask), nn.Parameter((weight * mask).clone())
+    optimizer, rival = MaskedAdam([ours], {ours: mask}, 0.01), torch.optim.Adam([theirs], 0.01, foreach=True)
+    for _ in range(2):
+        ours.data.fill_(5.0).mul_(mask)  # torch counts no change of a parameter's `data`
+        theirs.data.copy_(ours.data)
+        ours.grad = torch.randn(weight.shape)
+        theirs.grad = ours.grad * mask
+        optimizer.step()
+        rival.step()
+        assert torch.equal(ours, theirs)
+    assert ours.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_a_masked_parameter_without_a_gradient_is_refused_before_anything_moves():
+    parameters, masks = setting()
+    optimizer = MaskedAdam(parameters, masks, 0.01)
+    before = [parameter.detach().clone() for parameter in parameters]
+    for parameter in parameters[:2]:
+        parameter.grad = torch.ones_like(parameter)
+    with pytest.raises(BadInput, match="a masked parameter has no gradient"):
+        optimizer.step()
+    assert all(torch.equal(parameter, value) for parameter, value in zip(parameters, before, strict=True))
+
+
 def test_weights_that_somebody_else_sets_between_two_steps_are_where_it_goes_on():
     parameters, masks = setting()
     optimizer = MaskedAdam(parameters, masks, 0.01)

@@ -46,6 +46,16 @@ def test_rows_do_not_depend_on_how_often_a_training_may_be_stopped():
     assert often == seldom
 
 
+def test_a_state_is_not_trained_further_under_other_masks(tmp_path):
+    """The same runs may be pruned otherwise, as by another machine's rounding: the weights would not fit the masks."""
+    state = tmp_path / "state.pt"
+    train(agent("bc"), DATA, RUNS, 2, 2, state=state)
+    other = agent("bc")
+    other.attach({name: mask.flip(-1) for name, mask in other.attached().items()})
+    with pytest.raises(BadInput, match=r"other settings \(masks\): move it away"):
+        train(other, DATA, RUNS, 4, 2, state=state)
+
+
 def test_a_state_is_trained_further_and_only_by_its_own_settings(tmp_path):
     state = tmp_path / "state.pt"
     train(agent(), DATA, RUNS, 4, 2, state=state)
@@ -57,9 +67,9 @@ def test_a_state_is_trained_further_and_only_by_its_own_settings(tmp_path):
     assert same(further, whole)
     for other, runs, data, what in (
         (agent(tau=0.5), RUNS, DATA, "tau"),
-        (agent(runs=RUNS[::-1]), RUNS[::-1], DATA, "runs"),
+        (agent(runs=RUNS[::-1]), RUNS[::-1], DATA, "runs, masks"),
         (agent(), RUNS, Transitions(*(2 * column for column in DATA)), "data"),
-        (agent(pruned=False), RUNS, DATA, "pruning"),
+        (agent(pruned=False), RUNS, DATA, "pruning, masks"),
     ):
         with pytest.raises(BadInput, match=rf"other settings \({what}\)"):
             train(other, data, runs, 8, 2, state=state)

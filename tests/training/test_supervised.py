@@ -37,13 +37,13 @@ def images():
     return Examples.of(data(np.random.default_rng(0).integers(0, 256, (32, 2, 6, 6), dtype=np.uint8)))
 
 
-def network(seed=0):
+def network(seed=0, sparsity=0.5):
     """Everything that has a state or draws random numbers: batch norm, dropout, masks."""
     torch.manual_seed(seed)
     model = nn.Sequential(
         nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Dropout(), nn.Linear(64, 3)
     )
-    pruners.attach(model, pruners.unstructured(pruners.random(model, seed), 0.5))
+    pruners.attach(model, pruners.unstructured(pruners.random(model, seed), sparsity))
     return model
 
 
@@ -303,7 +303,8 @@ def test_a_finished_session_only_loads_its_weights_and_leaves_the_same_mode(imag
         ("epochs, batch", {"settings": replace(SETTINGS, epochs=5, batch=4)}),
         ("seed", {"seed": 2}),
         ("session", {"session": 1}),
-        ("network", {"model": nn.Sequential(nn.Flatten(), nn.Linear(72, 3))}),
+        ("masks", {"model": network(sparsity=0.75)}),
+        ("network, masks", {"model": nn.Sequential(nn.Flatten(), nn.Linear(72, 3))}),
     ],
 )
 def test_a_session_of_other_settings_is_refused_and_stays(images, tmp_path, what, changes):
@@ -382,6 +383,7 @@ def test_points_of_two_features_are_learned_too():
         ({"learning_rate": -1.0}, "learning_rate=-1.0"),
         ({"learning_rate": math.nan}, "learning_rate=nan"),
         ({"warmup": -3.0}, "learning_rate=0.05, warmup=-3.0"),
+        ({"warmup": math.inf}, "learning_rate=0.05, warmup=inf"),
         ({"momentum": 5.0}, "learning_rate=0.05, warmup=1.0, momentum=5.0"),
         ({"weight_decay": -1.0}, "weight_decay=-1.0 must not be negative, and finite"),
         ({"weight_decay": math.nan}, "weight_decay=nan must not be negative, and finite"),
