@@ -31,14 +31,14 @@ def scale_of(amax: Tensor) -> Tensor:
 
 def weight_scales(weight: Tensor) -> Tensor:
     """Calibrate by the maximum of each output channel: [out, ...] -> steps [out, 1, ...] that divide the weight as they
-    are.
+    are; in float32 at least, because a narrower type has no step for the weights of a small channel.
 
     Raises:
         BadInput: no axis beside that of the channels.
     """
     if weight.dim() < 2:
         raise BadInput(f"weight_scales needs a weight [out, ...] of two axes or more, this one is {list(weight.shape)}")
-    return scale_of(weight.abs().amax(dim=tuple(range(1, weight.dim())), keepdim=True))
+    return scale_of(widened(weight).abs().amax(dim=tuple(range(1, weight.dim())), keepdim=True))
 
 
 def quantise(values: Tensor, scale: Tensor | float) -> Tensor:
@@ -181,7 +181,8 @@ def percentile_threshold(histogram: Histogram, percent: float = 99.99) -> float:
     if not 0 < percent <= 100:
         raise BadInput(f"percentile {percent}: it must be above 0 and at most 100")
     running = histogram.counts.cumsum()
-    bins = int(np.searchsorted(running, percent / 100 * running[-1])) + 1
+    wanted = round(percent / 100 * running[-1], 6)  # 99.9 / 100 * 1000 is a little more than 999
+    bins = int(np.searchsorted(running, wanted)) + 1
     return min(bins * histogram.width, histogram.max)
 
 

@@ -87,7 +87,9 @@ def unpack(about: Mapping, content: bytes) -> Tensor:
     ends = np.cumsum([about["unary"], about["low"]])
     unary, low, values = content[: ends[0]], content[ends[0] : ends[1]], content[ends[1] :]
     places = torch.from_numpy(decode_mask(about["kept"], about["k"], unary, low))
-    return torch.zeros(math.prod(shape), dtype=dtype).index_copy_(0, places, _tensor(values, dtype)).reshape(shape)
+    kept = _tensor(values, torch.uint8).reshape(len(places), dtype.itemsize)  # bytes: some types have no index_copy_
+    numbers = torch.zeros(math.prod(shape), dtype.itemsize, dtype=torch.uint8).index_copy_(0, places, kept)
+    return numbers.view(dtype).reshape(shape)
 
 
 def nonzero_bits(tensor: Tensor) -> Tensor:
@@ -104,8 +106,11 @@ def save(state: Mapping[str, Tensor], path: str | Path) -> None:
     costs as much as any other value, and a product of a weight and a mask has many; `pruners.detach` leaves none.
 
     Raises:
-        BadInput: something that is no tensor, or a tensor that is not dense or has no values, by name.
+        BadInput: something that is no tensor, or a tensor that is not dense or has no values, by name; or the one name
+            that the file needs for itself.
     """
+    if METADATA in state:
+        raise BadInput(f"a tensor is called {METADATA}, which the file calls its notes: give it another name")
     if others := [name for name, one in state.items() if not _dense(one)]:
         raise BadInput(f"{others[0]} is no dense tensor with values: packed weights are a state_dict of those")
     packed = {name: pack(tensor) for name, tensor in state.items()}
@@ -146,7 +151,7 @@ def load(path: str | Path) -> OrderedDict[str, Tensor]:
 
 
 def _dense(value: object) -> bool:
-    return isinstance(value, Tensor) and value.layout == torch.strided and not value.is_meta
+    return isinstance(value, Tensor) and value.layout == torch.strided and not (value.is_meta or value.is_quantized)
 
 
 def _bytes(flat: Tensor) -> bytes:

@@ -16,7 +16,7 @@ zeros become code 0, so the pattern is kept and `kernels.two_four.compress` take
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import pandas as pd
 import torch
@@ -158,7 +158,7 @@ class Int8(nn.Module):
         layer.bias = None if type(layer).__module__.startswith("torch.nn") or layer.bias is None else _none(layer)
         self.layer = layer
         # torch's fused encoder layer would read the weight and never call this one; it does not where there is a hook
-        self.register_forward_pre_hook(_called)
+        self.register_forward_pre_hook(called)
 
     @property
     def weight(self) -> Tensor:
@@ -183,6 +183,10 @@ class Int8(nn.Module):
                 raise
             return getattr(self.layer, name)
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Int8:
+        """Go to another device, but not to another type: in half precision sums would not be exact, nor steps."""
+        return super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)
+
     def forward(self, input: Tensor, *args: object, **more: object) -> Tensor:
         """Quantise float values, sum products exactly, and return floats.
 
@@ -196,7 +200,7 @@ class Int8(nn.Module):
             return (product if self.bias is None else product + self.bias).to(input.dtype)
 
 
-def _called(module: nn.Module, arguments: tuple) -> None:
+def called(module: nn.Module, arguments: tuple) -> None:
     """A hook that does nothing."""
 
 

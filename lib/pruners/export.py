@@ -28,7 +28,7 @@ from lib import pruners
 from lib.base import BadInput, atomic, to_write
 from lib.kernels import two_four
 from lib.pruners import kinds
-from lib.pruners.calibration import Int8, quantised
+from lib.pruners.calibration import Int8, called, quantised
 from lib.pruners.inputs import Inputs, arguments, batch_of, duplicate, replaced
 from lib.pruners.layers import refuse_no_model
 
@@ -113,15 +113,23 @@ class Paired(nn.Module):
             inner.bias = nn.Parameter(layer.bias.flatten().float(), requires_grad=False)
         inner.weight = nn.Parameter(torch.empty(0), requires_grad=False)  # the codes stand for it
         self.layer = inner
+        self.register_forward_pre_hook(called)  # as in `Int8`
+
+    @property
+    def weight(self) -> Tensor:
+        """Return the weight that the codes stand for, for whoever looks at it."""
+        shape = [1] * self.codes.dim()
+        shape[self.axis] = -1
+        return self.codes * self.weight_scale.reshape(shape)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Write the pairs, and the product between them in floats, which a runtime does in int8."""
+        """Write the pairs, and the product between them in float32, which a runtime does in int8."""
         step = (self.input_scale, self.input_zero)
-        codes = _onnx("QuantizeLinear", (input, *step), torch.int8, input.shape)
+        codes = _onnx("QuantizeLinear", (input.float(), *step), torch.int8, input.shape)
         values = _onnx("DequantizeLinear", (codes, *step), torch.float32, input.shape)
         parts = (self.codes, self.weight_scale, self.weight_zero)
         weight = _onnx("DequantizeLinear", parts, torch.float32, self.codes.shape, axis=self.axis)
-        return torch.func.functional_call(self.layer, {"weight": weight}, (values,))
+        return torch.func.functional_call(self.layer, {"weight": weight}, (values,)).to(input.dtype)
 
 
 def _onnx(name: str, inputs: tuple[Tensor, ...], dtype: torch.dtype, shape: torch.Size, **attributes: int) -> Tensor:

@@ -95,8 +95,10 @@ def gaps(scores: Mapping[str, Tensor], masks: Mapping[str, Tensor], n: int = 2, 
     and never hides one. A mask that keeps fewer than n somewhere is free of a constraint: its gap may be negative.
 
     Raises:
-        BadInput: a mask that is missing, or a layer whose rows or inner dimension m does not divide.
+        BadInput: an n:m that is none, a mask that is missing, or a layer whose rows or inner dimension m does not
+            divide.
     """
+    check_n_of_m("gaps", n, m, None)
     check(scores)
     found = {}
     for name, score in scores.items():

@@ -205,6 +205,13 @@ def test_a_percentile_is_the_first_edge_below_which_so_many_lie():
     assert threshold(seen, "percentile") == percentile_threshold(seen, 99.99)
 
 
+def test_a_percentage_of_a_whole_number_of_values_is_that_number():
+    """99.9 / 100 * 1000 is 999.0000000000001 in floating point, and the thousandth value is the outlier."""
+    seen = histogram(np.append(np.arange(999) / 1000, 100.0))
+    assert percentile_threshold(seen, 99.9) == 1.0
+    assert percentile_threshold(histogram(np.append(np.zeros(7), np.full(93, 1.0))), 7) < 0.001
+
+
 def test_the_clipped_share_is_what_lies_beyond_the_threshold():
     values = np.random.default_rng(0).normal(size=50_000)
     seen = histogram(values)
@@ -233,6 +240,14 @@ def test_what_makes_no_sense_is_refused():
         threshold(Histogram())
     with pytest.raises(BadInput, match="percentile 0: it must be above 0"):
         percentile_threshold(histogram(np.ones(1)), 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_small_weights_in_a_narrow_type_reach_code_127_too(dtype):
+    weight = (1e-5 * torch.randn(4, 64, generator=torch.Generator().manual_seed(0))).to(dtype)
+    scales = weight_scales(weight)
+    assert scales.dtype == torch.float32
+    assert quantise(weight, scales).abs().amax(1).tolist() == [127] * 4
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

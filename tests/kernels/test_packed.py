@@ -73,6 +73,14 @@ def test_every_type_and_shape_comes_back(dtype: torch.dtype):
             assert torch.equal(back, tensor)
 
 
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.uint16, torch.uint64, torch.complex128])
+def test_types_that_torch_hardly_computes_with_come_back_too(dtype: torch.dtype):
+    numbers = (torch.arange(400) % 97 == 3).reshape(20, 20).double().to(dtype)
+    about, content = pack(numbers)
+    assert about["form"] == "coded"
+    assert unpack(about, content).view(torch.uint8).equal(numbers.view(torch.uint8))
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64])
 def test_negative_zero_and_every_other_bit_comes_back(dtype: torch.dtype):
     numbers = torch.tensor([0.0, -0.0, 1.5, float("nan"), -float("inf"), -0.0] + [0.0] * 100).to(dtype)
@@ -108,6 +116,10 @@ def test_what_is_no_dense_tensor_and_a_missing_file_are_refused(tmp_path: Path):
         save({"coo": torch.ones(2, 2).to_sparse()}, tmp_path / "a")
     with pytest.raises(BadInput, match=r"^empty is no dense tensor with values"):
         save({"empty": torch.ones(2, device="meta")}, tmp_path / "a")
+    with pytest.raises(BadInput, match=r"^codes is no dense tensor"):
+        save({"codes": torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)}, tmp_path / "a")
+    with pytest.raises(BadInput, match=r"^a tensor is called __metadata__, .*: give it another name"):
+        save({"__metadata__": torch.ones(2)}, tmp_path / "a")
     with pytest.raises(BadInput, match="a is no file"):
         load(tmp_path / "a")
 

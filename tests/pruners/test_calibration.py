@@ -37,6 +37,17 @@ def trained(digits: Examples) -> nn.Module:
     return model
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_simulation_that_is_cast_to_a_narrow_type_still_adds_up_exactly(dtype: torch.dtype):
+    torch.manual_seed(0)
+    inputs = torch.rand(8, 512).to(dtype)
+    model = nn.Sequential(nn.Linear(512, 4))
+    nn.init.uniform_(model[0].weight, 0.9, 1)  # sums of codes pass float16's largest number
+    simulated = calibration.simulated(model, [inputs.float()])
+    expected = simulated(inputs.float())
+    assert torch.equal(simulated.to(dtype)(inputs), expected.to(dtype))
+
+
 def filled(layer: nn.Module, seed: int = 0) -> nn.Module:
     """Integer weights up to 127 in every channel and no bias: every scale is 1, so outputs are integers."""
     draw = torch.Generator().manual_seed(seed)

@@ -140,6 +140,32 @@ def test_several_inputs_by_name_and_a_weight_that_lies_the_other_way(tmp_path: P
 
 
 @needs_onnx
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_int8_pairs_are_written_of_models_of_other_types(dtype: torch.dtype, tmp_path: Path):
+    import onnx
+
+    torch.manual_seed(0)
+    model, inputs = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 4)).to(dtype), torch.randn(5, 16).to(dtype)
+    amax = calibration.ranges(model, [inputs])
+    export.to_onnx(model, tmp_path / "a.onnx", inputs, amax)
+    onnx.checker.check_model(tmp_path / "a.onnx")
+    found, expected = ran(tmp_path / "a.onnx", inputs, optimised=False), calibration.quantised(model, amax)(inputs)
+    assert found.dtype == dtype
+    assert torch.allclose(found, expected, rtol=0, atol=2e-3)
+
+
+@needs_onnx
+def test_int8_pairs_inside_an_encoder_layer_which_reads_its_weights_to_choose_its_way(tmp_path: Path):
+    torch.manual_seed(0)
+    model, inputs = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval(), torch.randn(3, 5, 8)
+    amax = calibration.ranges(model, [inputs])
+    export.to_onnx(model, tmp_path / "a.onnx", inputs, amax)
+    with torch.no_grad():
+        expected = calibration.quantised(model, amax)(inputs)
+    assert torch.allclose(ran(tmp_path / "a.onnx", inputs, optimised=False), expected, atol=1e-4)
+
+
+@needs_onnx
 def test_a_model_that_torch_cannot_export_is_one_line(tmp_path: Path):
     class Choosy(nn.Module):
         def __init__(self):

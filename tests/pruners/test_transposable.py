@@ -221,6 +221,8 @@ def test_bad_input_is_one_line():
     for n, m in ((0, 4), (4, 4), (5, 4), (-1, 4)):
         with pytest.raises(BadInput, match=rf"^transposable\({n}, {m}\): n must be"):
             pruners.transposable({"w": torch.ones(4, 4)}, n, m)
+        with pytest.raises(BadInput, match=rf"^gaps\({n}, {m}\): n must be"):
+            gaps({"w": torch.ones(4, 4)}, {"w": torch.ones(4, 4) > 0}, n, m)
     with pytest.raises(BadInput, match=r"^w: expected a mask of the scores' shape \(4, 4\)$"):
         gaps({"w": torch.ones(4, 4)}, {})
     with pytest.raises(BadInput, match=r"^weight: rows 10 not a multiple of 4"):
