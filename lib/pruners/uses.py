@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -58,12 +59,13 @@ def uses(
     """
     layers = matrices(model) if layers is None else list(layers)
     called: dict[str, float] = {}
-    handles = []
+    handles, watch = [], _Watch(layers)
     for layer in layers:
-        for module, _ in layer.owners:
+        for module, attribute in layer.owners:
             if (kind := kinds.find(module)[0]) is not None and (kind.affine or layer.layout.stacked):
                 handles.append(module.register_forward_hook(_counting(layer, called), with_kwargs=True))
-    watch = _Watch(layers)
+            if parametrize.is_parametrized(module, attribute):
+                handles.append(module.parametrizations[attribute].register_forward_hook(_marking(layer, watch)))
     try:
         with torch.no_grad(), mode(model, training), _slow_attention(), watch:
             call(model, inputs)
@@ -105,9 +107,9 @@ def leave_uncalled(
 
 def _counting(layer: Prunable, called: dict[str, float]):
     """A hook that counts the positions of a layer's call; a layer may run more than once."""
+    layout, shape = layer.layout, layer.weight.shape
 
     def hook(module: nn.Module, args: tuple, kwargs: dict, output: Tensor) -> None:
-        layout, shape = layer.layout, layer.weight.shape
         if "t" in layout.axes:  # each position of the input meets all of the kernel
             count = entering(args, kwargs).numel() / shape[layout.input]
         else:
@@ -119,8 +121,20 @@ def _counting(layer: Prunable, called: dict[str, float]):
     return hook
 
 
+def _marking(layer: Prunable, watch: _Watch):
+    """A hook that lets the watch know a weight by what its parametrizations have computed."""
+
+    def hook(chain: nn.Module, args: tuple, weight: Tensor) -> None:
+        watch.mark(weight, layer)
+
+    return hook
+
+
 class _Watch(TorchDispatchMode):
     """Counts products with weights, which are known by their memory; what is computed from one place by place counts.
+
+    A weight with parametrizations is known only once they have computed it: their products, as those of a spectral
+    norm, are none of the layer's.
 
     Attributes:
         found: {name: multiplications over numbers in the weight}.
@@ -131,12 +145,15 @@ class _Watch(TorchDispatchMode):
         self.found: dict[str, float] = {}
         self.names: dict[int, Prunable] = {}
         self.alive: list[Tensor] = []  # memory that is in use is nobody else's
+        self.shapes = {layer.name: layer.weight.shape for layer in layers}
         for layer in layers:
-            for parameter in behind(layer.module).get(layer.attribute, []):
-                if parameter.shape == layer.weight.shape or layer.sparse:
-                    self._mark(parameter, layer)
+            if not parametrize.is_parametrized(layer.module, layer.attribute):
+                for parameter in behind(layer.module).get(layer.attribute, []):
+                    if parameter.shape == self.shapes[layer.name] or layer.sparse:
+                        self.mark(parameter, layer)
 
-    def _mark(self, tensor: Tensor, layer: Prunable) -> None:
+    def mark(self, tensor: Tensor, layer: Prunable) -> None:
+        """Take this tensor's memory for the layer's weight from now on."""
         self.names[tensor.untyped_storage()._cdata] = layer
         self.alive.append(tensor)
 
@@ -153,13 +170,14 @@ class _Watch(TorchDispatchMode):
             name = func.overloadpacket.__name__
             if name in PRODUCTS:
                 left, right = args[PRODUCTS[name]], args[PRODUCTS[name] + 1]
-                self._count(layer, left.numel() * (right.shape[-1] if right.dim() > 1 else 1) / layer.weight.numel())
-            elif out.numel() == tensor.numel() or name in COPIES:
-                self._mark(out, layer)
+                columns = right.shape[-1] if right.dim() > 1 else 1
+                self._count(layer, left.numel() * columns / self.shapes[layer.name].numel())
             elif name == "convolution":
                 transposed = args[6]
                 count = (args[0] if transposed else out).shape
                 self._count(layer, count[0] * math.prod(count[2:]))
+            elif name in COPIES or (out.shape == tensor.shape and name != "embedding"):
+                self.mark(out, layer)
             elif name != "embedding":
                 self._count(layer, math.prod(out.shape[:-1]))
         return result

@@ -3,6 +3,8 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
+from torch.nn.utils import parametrizations
 
 from lib import pruners
 from lib.base import BadInput
@@ -10,8 +12,9 @@ from lib.kernels.block_circulant import circulant
 from lib.models.lenet import lenet5
 from lib.models.resnet import resnet20
 from lib.papers.gst import measures
-from lib.pruners import groups
+from lib.pruners import groups, kinds
 from lib.pruners.sizes import flops, operations_per_byte, parameters, sizes
+from lib.pruners.uses import positions, uses
 from tests.pruners.by_keyword import ByKeyword
 
 
@@ -191,3 +194,42 @@ def test_products_that_are_not_counted_are_named(count):
         pruners.Partial, match=r"this count of FLOPs speaks of 50 % .* not of 1\.weight \(Own is a Linear"
     ):
         count(nn.Sequential(nn.Linear(8, 8), Own(8, 8)), (8,))
+
+
+@pytest.mark.parametrize("steps", [63, 64, 128])
+def test_a_recurrent_layer_uses_its_weights_at_every_step_as_many_as_its_weights_have_numbers_too(steps: int):
+    assert flops(nn.LSTM(16, 32, batch_first=True), (steps, 16)) == 2 * steps * 4 * 32 * (16 + 32)
+
+
+def test_an_output_as_large_as_the_weight_is_no_copy_of_it(monkeypatch: pytest.MonkeyPatch):
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.kernel = nn.Parameter(torch.randn(4, 4, 3, 3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.conv2d(x, self.kernel, padding=1)
+
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.head = nn.Embedding(9, 4), nn.Linear(4, 9, bias=False)
+            self.head.weight = self.words.weight
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return F.linear(self.words(tokens), self.words.weight)
+
+    monkeypatch.setitem(kinds.KINDS, Own, kinds.fixed(kernel="oikk"))
+    assert positions(Own(), (4, 6, 6)) == {"kernel": 36}
+    assert uses(Tied(), torch.arange(9)) == {"head.weight": 9}
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(
+    "form", [parametrizations.spectral_norm, parametrizations.orthogonal, parametrizations.weight_norm]
+)
+def test_products_that_compute_a_weight_are_none_of_its_layers(form, training: bool):
+    layer = nn.MultiheadAttention(4, 2)
+    form(layer, "in_proj_weight")
+    tokens = torch.randn(10, 1, 4)
+    assert uses(layer, (tokens, tokens, tokens), training=training) == {"in_proj_weight": 10, "out_proj.weight": 10}
