@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import FunctionCtx
 from torch.nn import functional as F
 
 from lib.base import BadInput
@@ -104,8 +104,9 @@ class _Product(torch.autograd.Function):
         return csr_linear(x, layer.matrix(values))
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: FunctionCtx, slope: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        if torch.is_grad_enabled():  # `once_differentiable` would raise only if torch came back to this layer
+            raise BadInput("SparseLinear has no second derivative: take it of the masked model, before pruners.sparse")
         x, values = ctx.saved_tensors
         to_x = csr_linear(slope, ctx.layer.transposed(values)) if ctx.needs_input_grad[0] else None
         to_values = None

@@ -7,7 +7,7 @@ from torch import nn
 from lib.base import BadInput
 from lib.kernels.sparse_linear import FLOATS, SparseLinear
 from lib.pruners import kinds
-from lib.pruners.behind import behind
+from lib.pruners.behind import behind, hooks
 from lib.pruners.inputs import duplicate, replaced
 from lib.pruners.layers import Select, leave_out, prunable
 from lib.pruners.masks import attached, numbers
@@ -19,8 +19,9 @@ def sparse(model: nn.Module, select: Select = None) -> nn.Module:
     Left is what its mask keeps, or without a mask what is not zero. The copy computes the same function, and trains as
     the model with its masks does. The `weight` of such a layer can still be read, by attention for example, which
     multiplies by it as by a dense one, and by tables such as `report`; but no more of it can be pruned. Layers of other
-    kinds stay as they are, masks on them too. A Linear that cannot be made sparse, because nothing of it is left or
-    because it shares its weight with another layer, stays as it is with a warning that names it.
+    kinds stay as they are, masks on them too. A Linear that cannot be made sparse, because nothing of it is left, it
+    shares its weight with another layer, has hooks or a bias that is computed, stays as it is with a warning that names
+    it.
 
     Args:
         select: as `layers.prunable`.
@@ -42,6 +43,10 @@ def sparse(model: nn.Module, select: Select = None) -> nn.Module:
         found = f"its weight is {list(weight.shape)} of {weight.dtype}"
         if layer.tied:
             whys[layer.name] = "it shares its weight with another layer"
+        elif any(hook not in hooks(layer.module) for hook in _every_hook(layer.module)):
+            whys[layer.name] = "it has hooks, which a sparse layer would not call"
+        elif "bias" not in layer.module._parameters:
+            whys[layer.name] = "its bias is computed, and a sparse layer would not compute it"
         elif weight.dtype not in FLOATS:
             whys[layer.name] = f"CSR has products of float32 and float64, {found}"
         elif not bool((weight != 0 if mask is None else mask).any()):
@@ -56,3 +61,9 @@ def sparse(model: nn.Module, select: Select = None) -> nn.Module:
     for name, why in whys.items():
         leave_out(name, why)
     return replaced(new, made)
+
+
+def _every_hook(module: nn.Module) -> list:
+    """What is called before and after a layer, those included that compute its weight, and in its derivative."""
+    names = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+    return [hook for name in names for hook in getattr(module, name).values()]

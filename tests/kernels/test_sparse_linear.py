@@ -205,3 +205,30 @@ def test_other_programs_get_the_dense_product():
     for strict in (True, False):
         program = torch.export.export(small, (x,), strict=strict)
         assert torch.allclose(program.module()(x), small(x), atol=1e-12)
+
+
+def test_second_derivatives_are_refused_of_what_is_before_a_sparse_layer_too():
+    model, x = sparse(pruned(), "!0"), torch.randn(4, 7, dtype=torch.float64)
+    with pytest.raises(BadInput, match=r"^SparseLinear has no second derivative: take it of the masked model,"):
+        pruners.grasp(model, lambda model: model(x).square().sum(), select="0.weight")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda layer: layer.register_forward_hook(lambda layer, args, output: 2 * output), "it has hooks"),
+        (lambda layer: layer.register_forward_pre_hook(lambda layer, args: (2 * args[0],)), "it has hooks"),
+        (lambda layer: layer.register_full_backward_hook(lambda layer, to, by: (2 * to[0],)), "it has hooks"),
+        (lambda layer: nn.utils.prune.l1_unstructured(layer, "bias", 0.4), "its bias is computed"),
+        (lambda layer: nn.utils.parametrize.register_parametrization(layer, "bias", nn.Tanh()), "its bias is computed"),
+    ],
+)
+def test_a_layer_that_does_more_than_its_product_stays_as_it_is_and_is_named(change, why: str):
+    model, x = pruned(), torch.randn(4, 7, dtype=torch.float64)
+    pruners.detach(model)
+    nn.utils.prune.l1_unstructured(model[0], "weight", 0.5)  # a hook that a sparse layer needs no more
+    change(model[2])
+    with pytest.warns(LeftOut, match=rf"2\.weight is left out: {why}"):
+        small = sparse(model)
+    assert [type(layer) is SparseLinear for layer in small] == [True, False, False, False, True]
+    assert torch.allclose(small(x), model(x), atol=1e-12)
