@@ -19,7 +19,7 @@ from lib.pruners import kinds
 
 def behind(module: nn.Module) -> dict[str, list[nn.Parameter]]:
     """Return the parameters behind each tensor that the module computes with, sub-modules aside."""
-    found = {name: [parameter] for name, parameter in module.named_parameters(recurse=False)}
+    found = {name: [one] for name, one in module.named_parameters(recurse=False, remove_duplicate=False)}
     if isinstance(module, SparseLinear):
         found["weight"] = found.pop("values")
     for hook in hooks(module):
@@ -87,14 +87,17 @@ def settle(module: nn.Module, attribute: str) -> None:
 
 
 def bake(module: nn.Module, attribute: str) -> None:
-    """Make a computed weight a plain parameter with the values it has."""
+    """Make a computed weight a plain parameter with the values it has, frozen if all behind it are."""
     settle(module, attribute)
     if parametrize.is_parametrized(module, attribute):
         # torch deletes the property `weight` from the layer's class, which deep copies of the layer share
         shared = type(module)
         module.__class__ = type(shared.__name__, shared.__bases__, dict(vars(shared)))
         module.parametrizations[attribute].eval()
+        trained = any(parameter.requires_grad for parameter in behind(module)[attribute])
         parametrize.remove_parametrizations(module, attribute, leave_parametrized=True)
+        if attribute in module._buffers:  # which torch makes of several parameters if frozen or without gradients
+            module.register_parameter(attribute, nn.Parameter(module._buffers.pop(attribute), trained))
         kinds.reread(module)
 
 

@@ -44,8 +44,8 @@ class Prunable:
         module: the layer that owns the weight.
         attribute: what the layer calls it.
         layout: how it is the matrix of a product.
-        tied: other layers that have the same parameter, an embedding say, and what they call it. It is one weight:
-            counted once, and a mask on it is a mask on it everywhere.
+        tied: other layers that have the same parameter, an embedding say, and what they call it; the same layer where
+            it has it under a second name. It is one weight: counted once, and a mask on it is a mask on it everywhere.
     """
 
     name: str
@@ -243,7 +243,7 @@ def survey(model: nn.Module) -> tuple[list[Prunable], list[Refused]]:
     for owners in found.values():
         for path, module, attribute, what in sorted(owners, key=lambda owner: not isinstance(owner[3], Layout))[:1]:
             name, why = f"{path}.{attribute}" if path else attribute, _why(owners)
-            weight = getattr(module, attribute)
+            weight = computed(module, attribute)
             if not why and not isinstance(what, Layout):
                 continue  # a look-up that nobody shares
             if why and _vector(weight, isinstance(what, Layout)):
@@ -252,7 +252,8 @@ def survey(model: nn.Module) -> tuple[list[Prunable], list[Refused]]:
             if why:
                 refusals.append(Refused(name, weight, why))
             else:
-                others = tuple((other, called) for _, other, called, _ in owners if other is not module)
+                places = [(other, called) for _, other, called, _ in owners]
+                others = tuple(place for place in places if place != (module, attribute))
                 layers.append(Prunable(name, network, module, attribute, what, others))
     order = {id(module): place for place, module in enumerate(model.modules())}
     return sorted(layers, key=lambda layer: order[id(layer.module)]), refusals
@@ -275,7 +276,7 @@ def _why(owners: Sequence[tuple[str, nn.Module, str, Layout | str]]) -> str:
         return whys[0][1]
     if len(layouts) > 1:
         return f"{' and '.join(path for path, *_ in owners)} share it and sum along different axes"
-    weight = getattr(owners[0][1], owners[0][2])
+    weight = computed(owners[0][1], owners[0][2])
     if layouts and is_lazy(weight):
         return "it has no shape yet: run the model once"
     if layouts and not weight.numel():

@@ -34,6 +34,7 @@ class Masked(nn.Module):
 
     Masking where the weight is read, not after the optimizer's step, makes the zeros independent of the optimizer:
     momentum, weight decay and state loaded from elsewhere act on the trained tensor, never on what is computed with.
+    It must stay finite, though: should a state hold infinity where a weight is removed, that times zero would be NaN.
     """
 
     def __init__(self, mask: Tensor):
@@ -98,7 +99,9 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
     layers = checked(model, masks)  # all are checked before one is attached
     for name, mask in masks.items():
         layer = layers[name]
-        mask = mask.detach().to(layer.weight.device).clone()
+        mask = mask.detach().to(layer.weight.device)
+        with torch.inference_mode(False):  # into a tensor of that mode no later mask could be written
+            mask = mask.clone()
         weight = torch.where(mask, layer.weight, 0.0)  # a product would keep NaN and infinity
         for module, attribute in layer.owners:
             settle(module, attribute)
@@ -141,8 +144,9 @@ def checked(model: nn.Module, masks: Mapping[str, Tensor]) -> dict[str, Prunable
             raise BadInput(f"mask {name!r}: the weight learns its mask: pruners.settle first")
         if not beneath(layers[name]) or not inverts(layers[name]):
             continue
-        numbers = mask.float()
-        if not torch.equal(weight_of(layers[name], original_of(layers[name], numbers)), numbers):
+        numbers = mask.to(layers[name].weight)
+        found = weight_of(layers[name], original_of(layers[name], numbers))
+        if not torch.allclose(found, numbers, atol=0.1):  # more than rounding: a cut group is off by a half at least
             raise BadInput(f"mask {name!r} cuts groups of weights that share a coefficient: keep or remove whole ones")
     refuse_inference([layers[name] for name in masks])
     return layers

@@ -265,6 +265,14 @@ def test_a_mask_lies_on_what_a_norm_of_weights_computes(norm):
     assert type(model[0].weight) is nn.Parameter
 
 
+def test_to_look_at_a_model_in_training_leaves_its_norms_as_they_are():
+    model = nn.Sequential(parametrizations.spectral_norm(nn.Linear(8, 8)), nn.Linear(8, 4)).train()
+    before = copy.deepcopy(model.state_dict())
+    for look in (pruners.prunable, pruners.report, pruners.sparsity, pruners.magnitude, pruners.verify):
+        look(model)
+        assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items()), look
+
+
 def test_masks_of_torchs_own_pruning_are_taken_over():
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4)), torch.randn(3, 8)

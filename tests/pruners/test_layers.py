@@ -199,3 +199,19 @@ def test_weights_that_hooks_compute_are_refused_in_the_order_of_the_layers_names
     for name in names:
         nn.utils.spectral_norm(layer, name)
     assert list(pruners.refused(nn.Sequential(layer))) == [f"0.{name}" for name in names]
+
+
+def test_a_weight_that_a_layer_has_under_two_names_is_one_weight_too():
+    torch.manual_seed(0)
+    model = nn.GRU(4, 4, num_layers=2)
+    model.weight_hh_l1 = trained = model.weight_hh_l0
+    assert "weight_hh_l1" not in [layer.name for layer in pruners.prunable(model)]
+    masks = pruners.unstructured(pruners.magnitude(model), 0.5)
+    pruners.attach(model, masks)
+    model(torch.randn(3, 4))[0].square().sum().backward()
+    torch.optim.SGD(model.parameters(), 0.1).step()
+    for weight in (model.weight_hh_l0, model.weight_hh_l1):
+        assert torch.equal(weight != 0, masks["weight_hh_l0"])
+    assert pruners.attached(model).keys() == masks.keys()
+    pruners.detach(model)
+    assert model.weight_hh_l0 is model.weight_hh_l1 is trained

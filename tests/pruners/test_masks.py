@@ -283,6 +283,28 @@ def test_a_mask_composes_with_any_parametrization_that_can_be_inverted():
         assert torch.equal(model.weight, function)
 
 
+class Rotated(nn.Module):
+    """A weight that is the trained tensor in other coordinates, which rounds both ways."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.turn = torch.linalg.qr(torch.randn(4, 4, generator=torch.Generator().manual_seed(0)))[0].to(dtype)
+
+    def forward(self, values):
+        return self.turn @ values
+
+    def right_inverse(self, weight):
+        return self.turn.mT @ weight
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_rounding_cuts_no_group(dtype):
+    model, mask = nn.Linear(4, 4, dtype=dtype), torch.eye(4).bool()
+    nn.utils.parametrize.register_parametrization(model, "weight", Rotated(dtype))
+    pruners.attach(model, {"weight": mask})
+    assert torch.equal(model.weight != 0, mask)
+
+
 def test_a_mask_may_not_cut_what_shares_a_trained_number():
     model = nn.Linear(3, 3)
     nn.utils.parametrize.register_parametrization(model, "weight", Symmetric())
@@ -367,3 +389,25 @@ def test_a_second_mask_takes_the_place_of_the_first_beneath_what_was_registered_
     assert same(pruners.attached(model), masks)
     assert torch.equal(model[0].weight, before["0.weight"] * masks["0.weight"])
     assert all(torch.equal(layer.weight != 0, masks[layer.name]) for layer in pruners.prunable(model))
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_what_norms_compute_is_baked_without_gradients_too_and_what_is_frozen_stays_so(frozen):
+    model = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), nn.Linear(4, 4))
+    pruners.attach(model.requires_grad_(not frozen), half(model))
+    before = weights(model)
+    with torch.no_grad():
+        pruners.detach(model)
+    assert pruners.attached(model) == {}
+    assert same(weights(model), before)
+    assert [type(layer.weight) for layer in model] == [nn.Parameter] * 2
+    assert [parameter.requires_grad for parameter in model.parameters()] == [not frozen] * 4
+
+
+def test_a_mask_that_is_attached_in_inference_mode_can_be_replaced_outside_of_it():
+    model = network()
+    with torch.inference_mode():
+        pruners.attach(model, half(model))
+    masks = half(model, seed=1)
+    pruners.attach(model, masks)
+    assert same(pruners.attached(model), masks)
