@@ -31,7 +31,7 @@ from torch.nn.utils import parametrize
 from lib.base import BadInput, atomic, to_write
 from lib.kernels.two_four import DTYPES, compress, decompress
 from lib.pruners.kinds import Layout, layout_of
-from lib.pruners.layers import prunable, refuse_no_model, survey
+from lib.pruners.layers import prunable, refuse_no_model, refused, survey
 from lib.pruners.masks import Masked, attach, lift
 
 FORMS = ("bitmap", "two_four")
@@ -90,7 +90,8 @@ def load(path: str | Path, model: nn.Module) -> None:
     The model is left as it was if the file does not fit it.
 
     Raises:
-        BadInput: the file is not there, damaged, or not written by `save`; or it has other tensors than the model.
+        BadInput: the file is not there, damaged, or not written by `save`; or it has other tensors than the model, or
+            a mask on what is not `prunable` here.
     """
     state, masks = read(path)
     own, held = plain(model)
@@ -106,7 +107,13 @@ def load(path: str | Path, model: nn.Module) -> None:
             found, expected = (f"{list(one.shape)} of {one.dtype}" for one in (tensor, mine))
             raise BadInput(f"{name_of}: {name} is {found}, the model's is {expected}")
     if masks or held:
-        names = {layer.name for layer in prunable(model)}
+        layers = prunable(model)
+        names, owners = {layer.name for layer in layers}, {owner for layer in layers for owner in layer.owners}
+        for name in masks:
+            module, _, attribute = name.rpartition(".")
+            if (model.get_submodule(module), attribute) not in owners:
+                why = refused(model).get(name, "it is no prunable weight of the model")
+                raise BadInput(f"{name_of} has a mask on {name}, which cannot be attached: {why}")
         attach(model, {name: mask for name, mask in masks.items() if name in names})
         lift(model, held.keys() - masks.keys())
     names, _ = _names(model)

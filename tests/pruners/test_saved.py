@@ -231,6 +231,19 @@ def test_a_mask_beneath_another_parametrization_comes_back_in_a_model_that_has_b
         pruners.load(tmp_path / "a", nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(8, 8))))
 
 
+def test_a_mask_on_what_has_no_rule_here_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    model = nn.Sequential(Turned(), nn.Linear(8, 8))
+    with monkeypatch.context() as there:
+        there.setitem(pruners.kinds.KINDS, Turned, pruners.kinds.fixed(weight="io"))
+        pruners.attach(model, pruners.n_of_m(pruners.magnitude(model)))
+    pruners.save(model, tmp_path / "a")
+    fresh = nn.Sequential(Turned(), nn.Linear(8, 8))
+    before = copy.deepcopy(fresh.state_dict())
+    with pytest.raises(BadInput, match=r"^a has a mask on 0\.weight, which cannot be attached: there is no rule for"):
+        pruners.load(tmp_path / "a", fresh)
+    assert all(torch.equal(before[name], tensor) for name, tensor in fresh.state_dict().items())
+
+
 def test_a_wrong_file_is_one_line_and_changes_nothing(tmp_path: Path):
     path, model = tmp_path / "a", pruned()
     before = copy.deepcopy(model.state_dict())
