@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -100,8 +101,8 @@ class Pruner:
             The masks that were attached; {} if nothing was due.
 
         Raises:
-            BadInput: a score that needs what was not given, numbers of runs that do not fit, scores of the runs of a
-                stack of which not all are of the same layers.
+            BadInput: a score that needs what was not given, numbers of runs that do not fit, a reward that is no
+                number, scores of the runs of a stack of which not all are of the same layers.
         """
         targets = self._asked(step, reward)
         due = [now > before for now, before in zip(targets, self.targets, strict=True)]
@@ -129,14 +130,24 @@ class Pruner:
         return {"targets": list(self.targets), "schedules": remembered}
 
     def load_state_dict(self, content: dict) -> None:
-        """Go on from where `state_dict` was called, the model's masks already as they were."""
+        """Go on from where `state_dict` was called, the model's masks already as they were.
+
+        Raises:
+            BadInput: it is that of another number of runs; nothing is changed then.
+        """
+        if len(content["targets"]) != len(self.schedules) or len(content["schedules"]) != len(self.schedules):
+            raise BadInput(f"this state is of {len(content['targets'])} runs, the pruner of {len(self.schedules)}")
         self.targets = list(content["targets"])
         for schedule, state in zip(self.schedules, content["schedules"], strict=True):
             if state:
                 schedule.load_state_dict(state)
 
     def _asked(self, step: int, reward: float | Sequence[float] | None) -> list[float]:
-        rewards = list(reward) if isinstance(reward, Sequence) else [reward] * len(self.schedules)
+        rewards = list(reward) if np.ndim(reward) else [reward] * len(self.schedules)
+        try:
+            rewards = [None if one is None else float(one) for one in rewards]
+        except (TypeError, ValueError) as error:
+            raise BadInput(f"reward={reward!r:.60}: expected a number, or one for each run of a stack") from error
         if len(rewards) != len(self.schedules):
             raise BadInput(f"{len(rewards)} rewards for {len(self.schedules)} schedules: give one a run")
         pairs = zip(self.schedules, rewards, strict=True)

@@ -136,13 +136,13 @@ class RewardAware:
 
     def __post_init__(self):
         _check_sparsity("limit", self.limit)
-        if not 0 < self.increase < 1:
-            raise BadInput(f"increase={self.increase} must lie in (0, 1): the share that goes at a time")
+        if not isinstance(self.increase, Real) or not 0 < self.increase < 1:
+            raise BadInput(f"increase={self.increase!r} must lie in (0, 1): the share that goes at a time")
         refuse_uncounted(every=self.every)
         refuse_uncounted(0, start=self.start)
         if self.reference not in REFERENCES:
             raise BadInput(f"reference={self.reference!r}: known are {', '.join(REFERENCES)}")
-        if math.isnan(self.initial_reward):
+        if not isinstance(self.initial_reward, Real) or math.isnan(self.initial_reward):
             raise BadInput("initial_reward is not a number; 0 as in the paper, or -inf where returns are negative")
         self.highest = self.initial_reward
 
@@ -155,8 +155,9 @@ class RewardAware:
         Raises:
             BadInput: no reward, or one that is not a number.
         """
-        if reward is None or math.isnan(reward):
-            raise BadInput(f"reward-aware pruning at step {step} needs a reward (-inf before the first), not {reward}")
+        if not isinstance(reward, Real) or math.isnan(reward):
+            needs = "needs a reward (-inf before the first)"
+            raise BadInput(f"reward-aware pruning at step {step} {needs}, not {reward!r:.40}")
         chance = step % self.every == 0 and step > self.start
         if self.reference == "record" and reward != self.newest:
             self.highest = max(self.highest, self.newest)

@@ -147,7 +147,8 @@ def _gradients(
     create_graph: bool = False,
 ) -> tuple[list[Prunable], tuple[Tensor, ...]]:
     """The layers that the mean of the losses depends on, and its gradient by what is trained of each."""
-    losses = [loss] if callable(loss) else list(loss) if isinstance(loss, Iterable) else [loss]
+    several = isinstance(loss, Iterable) and not callable(loss) and getattr(loss, "ndim", 1)  # one number is no list
+    losses = list(loss) if several else [loss]
     if not losses:
         raise BadInput("no losses: at least one is needed")
     if wrong := [one for one in losses if not callable(one)]:

@@ -104,6 +104,7 @@ REFUSED = {
     "a loss that is a number": (lambda: pruners.snip(net(), lambda model: 3.0), "one real number, this is 3.0"),
     "a loss that is nothing": (lambda: pruners.grasp(net(), lambda model: None), "one real number, this is None"),
     "no loss": (lambda: pruners.snip(net(), None), "loss=None: expected a function of the model, or several"),
+    "a computed loss": (lambda: pruners.snip(net(), loss(net())), r"^loss=tensor\(.*: expected a function"),
     "losses of which one is none": (lambda: pruners.grasp(net(), [loss, 3]), "loss=3: expected a function"),
     "a complex loss": (lambda: pruners.snip(net(), lambda model: loss(model) * 1j), "a tensor with one real number"),
     "a constant loss": (lambda: pruners.snip(net(), lambda model: torch.ones(())), r"does not depend on 0\.weight"),
@@ -170,6 +171,9 @@ REFUSED = {
     "NaN rounds": (lambda: pruners.Iterative(0.5, math.nan), "rounds=nan: expected a whole number, at least 1"),
     "rewards every NaN steps": (lambda: pruners.RewardAware(every=math.nan), "every=nan: expected a whole number"),
     "rewards from NaN on": (lambda: pruners.RewardAware(start=math.nan), "start=nan: expected a whole number"),
+    "an increase in words": (lambda: pruners.RewardAware(increase="0.1"), r"^increase='0.1' must lie in \(0, 1\)"),
+    "a first reward in words": (lambda: pruners.RewardAware(initial_reward="0"), "^initial_reward is not a number"),
+    "a reward in words": (lambda: pruners.RewardAware().target(0, "high"), "needs a reward .*, not 'high'$"),
     # permutations
     "inputs that are NaN": (lambda: search(net(), INPUTS * math.nan), "outputs are not finite on these inputs"),
     "a bias that is NaN": (lambda: search(changed(0, "bias", math.nan)), "outputs are not finite on these inputs"),

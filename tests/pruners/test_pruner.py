@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -215,6 +216,25 @@ def test_it_goes_on_from_what_it_remembered():
     assert pruners.sparsity_per_run(other) == pruners.sparsity_per_run(model) == pytest.approx([0.3, 0.75], abs=0.1)
 
 
+@pytest.mark.parametrize("made", [list, np.array, torch.tensor])
+def test_rewards_of_runs_come_in_any_list(made):
+    schedules = [pruners.RewardAware(0.5, every=1), pruners.RewardAware(0.25, every=1, initial_reward=9.0)]
+    pruner, model = pruners.Pruner(pruners.magnitude, pruners.unstructured, schedules), stack([0, 1])
+    pruner.step(model, 1, reward=made([3.0, 4.0]))
+    assert pruner.targets == [0.5, 0.0]
+    assert [(type(one.newest), one.newest) for one in schedules] == [(float, 3.0), (float, 4.0)]
+    pruner.step(model, 2, reward=torch.tensor(10.0))  # one number is that of every run
+    assert pruner.targets == [0.5 + 0.45, 0.25]
+
+
+def test_what_another_number_of_runs_remembered_is_refused_and_changes_nothing():
+    pruner, other = (pruners.Pruner(pruners.magnitude, pruners.unstructured, [pruners.Once(0.5)] * n) for n in (2, 3))
+    before = pruner.state_dict()
+    with pytest.raises(BadInput, match=r"^this state is of 3 runs, the pruner of 2$"):
+        pruner.load_state_dict(other.state_dict())
+    assert pruner.state_dict() == before
+
+
 def test_what_cannot_be_is_refused_in_one_line():
     for arguments, given, line in (
         ((pruners.snip, pruners.unstructured, pruners.Once(0.5)), {}, "the score snip needs loss: give it to `step`"),
@@ -227,6 +247,7 @@ def test_what_cannot_be_is_refused_in_one_line():
             "2 schedules for a model of 1 runs",
         ),
         ((pruners.magnitude, pruners.unstructured, pruners.Once(0.5)), {"reward": [1, 2]}, "2 rewards for 1 schedules"),
+        ((pruners.magnitude, pruners.unstructured, pruners.Once(0.5)), {"reward": "high"}, "reward='high': expected a"),
         ((pruners.magnitude, pruners.unstructured, pruners.Once(0.5), ["9.weight"]), {}, "no '9.weight'"),
     ):
         model = network()
