@@ -29,6 +29,7 @@ from lib.pruners.registry import PATTERNS, register
 CONVERSIONS = ("none", "projection", "block4_friendly_block2", "block2_friendly_block4")
 STARTS = ("drawn", "projected")
 CARRIES = ("shared", "copied")
+NO_GRADIENTS = ("acc_delta", "ax", "step_size")  # Adadelta's steps, ASGD's weights, Rprop's steps
 
 
 # Tables
@@ -259,11 +260,14 @@ def regroup(
 
 
 def moments(parameter: nn.Parameter, optimizers: Iterable[torch.optim.Optimizer]) -> Iterator[tuple[Tensor, int]]:
-    """Find what optimizers remember of a parameter's gradients, with the power of the gradient that it is a mean of."""
+    """Find what optimizers remember of a parameter, number by number, with the power of the gradient that it is a mean
+    of; 0 if it is none, but of steps or of the parameter itself.
+    """
     for optimizer in optimizers:
         for name, values in optimizer.state.get(parameter, {}).items():
             if isinstance(values, Tensor) and values.shape == parameter.shape:
-                yield values, 2 if "sq" in name or name == "sum" else 1  # Adagrad's is of squares
+                power = 2 if "sq" in name or name == "sum" else 1  # Adagrad's is of squares
+                yield values, power * (name not in NO_GRADIENTS)
 
 
 @torch.no_grad()
@@ -272,8 +276,9 @@ def forget(model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> Non
     masks, optimizers = attached(model), list(optimizers)
     for name, layer in _named(model, masks).items():
         mask, own = masks[name].to(layer.weight.dtype), grouped(layer)
-        for values, _ in moments(original(layer), optimizers):
-            values.mul_(mask if own is None else own.right_inverse(mask) > 0)
+        for values, power in moments(original(layer), optimizers):
+            if power:
+                values.mul_(mask if own is None else own.right_inverse(mask) > 0)
 
 
 # Pattern

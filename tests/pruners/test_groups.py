@@ -349,9 +349,12 @@ def test_a_weight_that_an_embedding_shares_has_no_groups():
     [
         (partial(torch.optim.RMSprop, momentum=0.9), {"square_avg": 2, "momentum_buffer": 1}),
         (partial(torch.optim.Adam, amsgrad=True), {"exp_avg": 1, "exp_avg_sq": 2, "max_exp_avg_sq": 2}),
+        (torch.optim.Adadelta, {"square_avg": 2, "acc_delta": 0}),  # the squares of steps
+        (torch.optim.Rprop, {"prev": 1, "step_size": 0}),
+        (torch.optim.ASGD, {"ax": 0}),  # the mean of the weights
     ],
 )
-def test_squares_of_gradients_are_known_in_every_optimizer(optimizer, powers):
+def test_squares_of_gradients_and_what_is_none_are_known_in_every_optimizer(optimizer, powers):
     net = grouped(releasable=True)
     made = optimizer(net.parameters())
     train(net, made, 1)

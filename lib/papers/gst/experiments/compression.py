@@ -61,7 +61,7 @@ def pack(weight: Tensor, table: Tensor, bitmap: str = "coefficients") -> bytes:
     Raises:
         BadInput: a bitmap of another kind, or a weight whose groups are not equal.
     """
-    form = _form(weight.shape, table)
+    form, weight = _form(weight.shape, table), weight.detach()
     coefficients = form.right_inverse(weight)
     if not torch.equal(form(coefficients), weight):
         raise BadInput("weights of a group differ, so there is no coefficient for them: pack it with a table it has")
