@@ -72,6 +72,14 @@ def test_positions_of_open_channels_wake_first():
     assert not bool(fed[gates.wake(layers, "fc1", draw)])
 
 
+def test_positions_are_chosen_among_those_of_channels_that_another_call_left_open():
+    for seed in range(5):
+        channels = gates.gated(LeNet((1, 2, 4), 3, 1, 8, 4, 5), ["conv2"], start=1, seed=seed)
+        model = gates.gated(channels, ["fc1"], start=2, seed=seed)
+        fed = model.conv2.gates.awake.repeat_interleave(4)
+        assert not bool((model.fc1.gates.awake & ~fed).any())
+
+
 # Bad input
 
 
@@ -92,6 +100,9 @@ def test_positions_of_open_channels_wake_first():
         (["fc1"], {"kind": "tanh"}, "kind='tanh': known are sigmoid, hard_sigmoid, hard_concrete"),
         (["fc1"], {"tau": 1.0}, r"tau=1.0 is not in \[0, 1\)"),
         (["fc1"], {"tau": None}, r"tau=None is not in \[0, 1\)"),
+        (["fc1"], {"tau": 0.96}, "tau=0.96, dormant=3.0: other units of fc1 would start open"),
+        (["fc1"], {"tau": 0.04, "start": 3}, "expected a tau between the probabilities"),
+        (["fc1"], {"dormant": -1.0, "start": 3}, "dormant=-1.0: other units of fc1"),
         (["fc1"], {"dormant": None}, "dormant=None: expected a finite number"),
         (["fc1"], {"seed": "x"}, "seed='x': expected a whole number"),
         (None, {"start": 3}, r"start=\[3\]: expected one number a layer"),
@@ -156,6 +167,18 @@ def test_a_network_that_remembers_what_it_computed_is_gated_and_hardened():
     model = gates.gated(network)
     expected = model.eval()(inputs)
     torch.testing.assert_close(gates.harden(model)(inputs), expected)
+
+
+def test_a_convolution_whose_weight_a_parametrization_computes_is_refused_unless_a_norm_follows():
+    convolution = nn.utils.parametrizations.weight_norm(nn.Conv2d(1, 4, 3))
+    with pytest.raises(BadInput, match=r"gates on '0': .* with torch\.nn\.utils\.parametrize\.remove_parametrizations"):
+        gates.gated(nn.Sequential(convolution, nn.ReLU(), nn.Conv2d(4, 2, 3)))
+    gates.gated(nn.Sequential(convolution, nn.BatchNorm2d(4), nn.Conv2d(4, 2, 3)))(torch.ones(1, 1, 8, 8))
+
+
+def test_a_layer_without_a_shape_is_refused():
+    with pytest.raises(BadInput, match="2 has no shape yet: run the model once"):
+        gates.gated(nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.LazyLinear(3)))
 
 
 def test_channels_of_a_residual_sum_are_refused():

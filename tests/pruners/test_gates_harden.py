@@ -281,3 +281,29 @@ def test_a_norm_called_by_keyword_and_a_parameter_named_as_a_method_are_followed
     small = gates.harden(model)
     assert small.conv.out_channels == 2
     assert torch.allclose(small(images), model(images), atol=1e-6)
+
+
+def test_a_norm_without_weights_is_cut_with_its_ungated_convolution():
+    network = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4, affine=False), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3)
+    )
+    model, images = gates.gated(network, ["4"]).eval(), torch.randn(2, 1, 8, 8)
+    model[4].gates.phi.data[:36] = -1.0
+    small = gates.harden(model)
+    assert small[1].num_features == 3
+    torch.testing.assert_close(small(images), model(images))
+
+
+def test_a_weight_that_a_parametrization_computes_is_trained_on():
+    network = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    nn.utils.parametrizations.weight_norm(network[2])
+    assert gates.harden(gates.gated(network))[2].weight.requires_grad
+
+
+def test_a_forward_hook_is_not_lost_without_a_word():
+    network = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    hook = network[0].register_forward_hook(lambda module, inputs, outputs: 2 * outputs)
+    with pytest.raises(BadInput, match="0 has a forward hook, which cutting it would lose"):
+        gates.harden(gates.gated(network))
+    hook.remove()
+    assert not any(module.training for module in gates.harden(gates.gated(network)).modules())

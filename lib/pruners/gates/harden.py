@@ -9,7 +9,7 @@ from torch.nn.utils import skip_init
 from lib.base import BadInput
 from lib.pruners.gates.gate import Gated, gates_of
 from lib.pruners.gates.structure import Layer, live, spread, trace
-from lib.pruners.inputs import duplicate
+from lib.pruners.inputs import duplicate, replaced
 from lib.pruners.layers import uncompiled
 
 
@@ -31,24 +31,37 @@ def harden(model: nn.Module) -> nn.Module:
 
     Units that are not live are cut out of the layers at both of their ends, a channel's flattened positions with it and
     its batch norm too; the values of open gates (equation 13) go into the weights beside them. Positions that are
-    closed while their channel is open are skipped by a `Select`. The result is in evaluation mode and shares nothing
-    with the model.
+    closed while their channel is open are skipped by a `Select`. What is called in training alone stays as it is. The
+    result is in evaluation mode and shares nothing with the model.
 
     Raises:
-        BadInput: a model without gates, a layer whose gates are all closed, or a batch norm without running statistics.
+        BadInput: a model without gates, a layer whose gates are all closed, gates on a layer that is called in training
+            alone, a forward hook on a layer or its norm, or a batch norm without running statistics.
     """
     gates_of(model)
     model = duplicate(uncompiled(model)).eval()
     layers = trace(model)
     ends = live(layers)
+    made: dict[int, nn.Module] = {}
     for name, layer in layers.items():
         inputs, outputs = ends[name]
         there = torch.ones_like(inputs) if layer.source is None else spread(ends[layer.source][1], len(inputs))
-        model.set_submodule(name, _layer(layer, inputs, outputs, there))
+        made[id(_hookless(name, model))] = _layer(layer, inputs, outputs, there)
         if layer.norm is not None:
-            norm = model.get_submodule(layer.norm)
-            model.set_submodule(layer.norm, _norm(norm.layer if isinstance(norm, Gated) else norm, layer, outputs))
-    return model
+            norm = _hookless(layer.norm, model)
+            made[id(norm)] = _norm(norm.layer if isinstance(norm, Gated) else norm, layer, outputs)
+    model = replaced(model, made)
+    if left := [path for path, module in model.named_modules() if isinstance(module, Gated)]:
+        raise BadInput(f"{left[0]} has gates and is called in training alone: put none there, as it cannot be cut")
+    return model.eval()
+
+
+def _hookless(path: str, model: nn.Module) -> nn.Module:
+    """The module there, if no forward hook would be lost with it."""
+    module = model.get_submodule(path)
+    if any(one._forward_hooks or one._forward_pre_hooks for one in module.modules()):
+        raise BadInput(f"{path} has a forward hook, which cutting it would lose: remove the hook first")
+    return module
 
 
 def _layer(layer: Layer, inputs: Tensor, outputs: Tensor, there: Tensor) -> nn.Module:
@@ -67,7 +80,7 @@ def _layer(layer: Layer, inputs: Tensor, outputs: Tensor, there: Tensor) -> nn.M
     else:
         shape = (old.kernel_size, old.stride, old.padding, old.dilation)
         new = skip_init(nn.Conv2d, *sizes, *shape, padding_mode=old.padding_mode, **more)
-    new.weight = nn.Parameter(weight[rows][:, columns], old.weight.requires_grad)
+    new.weight = nn.Parameter(weight[rows][:, columns], layer.learns)
     if bias is not None:
         new.bias = nn.Parameter(bias[rows], old.bias.requires_grad)
     selected = _indices(inputs[there], weight)
@@ -81,7 +94,8 @@ def _norm(old: nn.BatchNorm2d, layer: Layer, outputs: Tensor) -> nn.BatchNorm2d:
     values = 1.0 if layer.outputs is None else layer.outputs.value()
     stay = _indices(outputs, old.running_mean)
     new = nn.BatchNorm2d(len(stay), old.eps, old.momentum, device=old.running_mean.device, dtype=old.running_mean.dtype)
-    weight, bias = (old.weight, old.bias) if old.affine else (new.weight.new_ones(len(outputs)), new.bias.new_zeros(1))
+    plain = new.weight.new_ones(len(outputs)), new.bias.new_zeros(len(outputs))
+    weight, bias = (old.weight, old.bias) if old.affine else plain
     for name, value in (("weight", weight), ("bias", bias)):
         learns = old.affine and getattr(old, name).requires_grad
         setattr(new, name, nn.Parameter((value * values)[stay], learns))

@@ -8,11 +8,12 @@ from numbers import Integral, Real
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from lib.base import BadInput
 from lib.pruners.gates.gate import KINDS, Gated, Gates, check_k, gates_of
-from lib.pruners.gates.structure import Layer, gateable, live, spread, trace
-from lib.pruners.inputs import duplicate
+from lib.pruners.gates.structure import Layer, followed, gateable, live, spread, trace
+from lib.pruners.inputs import duplicate, replaced
 from lib.pruners.layers import uncompiled
 from lib.pruners.masks import attached
 from lib.pruners.scores import seeded
@@ -56,8 +57,10 @@ def gated(
 
     Raises:
         BadInput: a layer that does not exist or is of another kind, none that has units to gate, a convolution whose
-            channels meet others (a residual sum), k < 0, a tau outside [0, 1), more units to start with than there
-            are, a dormant or a seed that is no number, a layer with a mask or one whose weight a hook computes.
+            channels meet others (a residual sum) or whose weight a parametrization computes, k < 0, a tau outside
+            [0, 1), more units to start with than there are, a dormant or a seed that is no number, a tau and a dormant
+            at which others would start open, a layer with a mask or one whose weight a hook computes, a forward pass
+            that asks what its layers are.
     """
     check_k(k)
     if kind not in KINDS:
@@ -84,7 +87,8 @@ def gated(
         )
 
     scale = 1 / k if k else 1.0
-    emitted: dict[str, Tensor] = {}  # channels that start open
+    made: dict[int, nn.Module] = {}
+    emitted = {name: one.outputs.is_open().cpu() for name, one in found.items() if one.outputs}  # open channels
     places = {name: place for place, name in enumerate(found)}  # in the forward pass
     for layer, first, width in zip(chosen, start, widths, strict=True):
         channels = emitted.get(layer.source) if isinstance(layer.module, nn.Linear) else None
@@ -92,12 +96,21 @@ def gated(
         awake = first.cpu() if isinstance(first, Tensor) else choose(first, rank, draw)
         if isinstance(layer.module, nn.Conv2d):
             emitted[layer.name] = awake
-        phi = torch.where(awake, OPEN, -dormant) * scale + deviation(k) * torch.randn(width, generator=draw)
+        level = torch.where(awake, OPEN, -dormant) * scale
+        if k and not torch.equal(Gates(level, awake, kind, k, tau, 1).is_open(), awake):
+            why = "expected a tau between the probabilities of gates that start open, 0.95, and of dormant ones"
+            raise BadInput(f"tau={tau}, dormant={dormant}: other units of {layer.name} would start open: {why}")
+        phi = level + deviation(k) * torch.randn(width, generator=draw)
         weight = layer.module.weight
         each = weight.numel() // width  # the weights that go with a unit
         gates = Gates(phi.to(weight), awake.to(weight.device), kind, k, tau, each, places[layer.name])
-        path = layer.norm or layer.name
-        model.set_submodule(path, Gated(model.get_submodule(path), gates))
+        module = model.get_submodule(layer.norm or layer.name)
+        made[id(module)] = Gated(module, gates)
+    plain = str(followed(model))
+    model = replaced(model, made)
+    if str(followed(model)) != plain:
+        name = type(model).__name__
+        raise BadInput(f"{name} asks what its layers are, and would compute something else with gates on them")
     return model
 
 
@@ -180,7 +193,7 @@ def sizes(layers: dict[str, Layer]) -> dict[str, int]:
         inputs, outputs = ends[name]
         return int(inputs.sum()) * int(outputs.sum()) * layers[name].kernel
 
-    trained = [name for name, layer in layers.items() if layer.module.weight.requires_grad]
+    trained = [name for name, layer in layers.items() if layer.learns]
     return {
         "parameters": sum(weights(printed, name) for name in trained),
         "parameters_live": sum(weights(real, name) for name in trained),
@@ -201,7 +214,7 @@ def architecture(layers: dict[str, Layer], only_live: bool = False) -> str:
     else:
         counts = [int(layer.gates.is_open().sum()) for layer in gated.values()]
     first, last = next(iter(layers.values())).module, list(layers.values())[-1].module
-    if isinstance(first, nn.Linear):
+    if isinstance(first, nn.Linear) and isinstance(last, nn.Linear):
         counts = [first.in_features, *counts, last.out_features]
     return "-".join(map(str, counts))
 
@@ -214,6 +227,9 @@ def _named(name: str, found: dict[str, Layer]) -> Layer:
         raise BadInput(f"gates on {name!r}: it has gates already")
     if isinstance(layer.module, nn.Conv2d) and not layer.cuttable:
         raise BadInput(f"gates on {name!r}: its channels meet others in a sum or leave the network, so none can be cut")
+    if isinstance(layer.module, nn.Conv2d) and layer.norm is None and parametrize.is_parametrized(layer.module):
+        why = "make it a plain one with torch.nn.utils.parametrize.remove_parametrizations"
+        raise BadInput(f"gates on {name!r}: a parametrization computes its weight: {why}")
     return layer
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
+from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from lib.base import BadInput
 from lib.pruners.gates.gate import Gated, Gates
+from lib.pruners.inputs import duplicate
 from lib.pruners.layers import uncompiled
 from lib.pruners.uses import positions
 
@@ -67,6 +71,12 @@ class Layer:
         """Count the weights between one input unit and one output unit."""
         return self.module.weight[0, 0].numel()
 
+    @property
+    def learns(self) -> bool:
+        """Say whether its weight is trained; one that a parametrization computes says so only with gradients on."""
+        with torch.enable_grad():
+            return self.module.weight.requires_grad
+
 
 class _Tracer(fx.Tracer):
     def is_leaf_module(self, module: nn.Module, path: str) -> bool:
@@ -76,20 +86,18 @@ class _Tracer(fx.Tracer):
 def trace(model: nn.Module, shape: Sequence[int] | None = None) -> dict[str, Layer]:
     """Find the Linear and Conv2d layers of a network, gated or not, in the order in which its forward pass uses them.
 
-    The result follows the gates as they change: trace once, ask often.
+    The result follows the gates as they change: trace once, ask often. Arguments that have a default are left at it.
 
     Args:
-        shape: of one example, without the batch axis, to fill in `positions`.
+        shape: of one example, without the batch axis: the model is run once with it to fill in `positions`.
 
     Raises:
-        BadInput: a forward pass that torch.fx cannot follow, a layer used twice or with a weight that a hook computes,
-            a convolution in groups.
+        BadInput: a forward pass that torch.fx cannot follow, a layer used twice, without a shape yet or with a weight
+            that a hook computes, a convolution in groups.
     """
     model = uncompiled(model)
-    try:
-        graph = _Tracer().trace(model)
-    except Exception as error:
-        raise BadInput(f"torch.fx cannot follow the forward pass of {type(model).__name__}: {error}") from error
+    graph = followed(model)
+    times = Counter(node.target for node in graph.nodes if node.op == "call_module")
     modules = dict(model.named_modules())
     layers: dict[str, Layer] = {}
     origins: dict[fx.Node, str | None] = {}
@@ -98,19 +106,20 @@ def trace(model: nn.Module, shape: Sequence[int] | None = None) -> dict[str, Lay
         module = modules[node.target] if node.op == "call_module" else None
         module, gates = (module.layer, module.gates) if isinstance(module, Gated) else (module, None)
         above = [origins[other] for other in node.all_input_nodes]
-        if _flattens(node, module) or flat & set(node.all_input_nodes):
-            flat.add(node)
+        flattened = bool(flat & set(node.all_input_nodes))
         layered = isinstance(module, (nn.Linear, nn.Conv2d))
-        if layered and above[0] and not _reads(module, layers[above[0]], node in flat):
+        if layered and above[0] and not _reads(module, layers[above[0]], flattened):
             layers[above[0]].only_layers, above = False, [None]  # columns of an image, or steps of a sequence
         if layered:
             layers[node.target] = _layer(node.target, module, gates, above[0], layers)
             origins[node] = node.target
-        elif isinstance(module, nn.BatchNorm2d) and _alone_after(node.all_input_nodes[0], layers):
+        elif isinstance(module, nn.BatchNorm2d) and times[node.target] == 1 and _alone_after(node, layers):
             layers[above[0]].norm, layers[above[0]].outputs = node.target, gates
             origins[node] = above[0]
         elif _silent(node, module, layers.get(above[0]) if above else None):
             origins[node] = above[0]
+            if flattened or _flattens(node, module):
+                flat.add(node)
         else:
             for name in filter(None, above):
                 layers[name].only_layers = False
@@ -118,8 +127,25 @@ def trace(model: nn.Module, shape: Sequence[int] | None = None) -> dict[str, Lay
     if shape is not None:
         uses = positions(model, shape, {name: layer.module for name, layer in layers.items()})
         for name, layer in layers.items():
-            layer.positions = uses[name]
+            layer.positions = uses.get(name, 0)  # none where a layer is for training alone
     return layers
+
+
+def followed(model: nn.Module) -> fx.Graph:
+    """Follow a network's forward pass with torch.fx; a gated layer is one step, an argument with a default left at it.
+
+    A copy is followed, so that nothing is left in the model itself.
+
+    Raises:
+        BadInput: torch.fx cannot.
+    """
+    copy = duplicate(model)
+    try:
+        arguments = inspect.signature(copy.forward).parameters.values()
+        defaults = {one.name: one.default for one in arguments if one.default is not one.empty}
+        return _Tracer().trace(copy, defaults)
+    except Exception as error:
+        raise BadInput(f"torch.fx cannot follow the forward pass of {type(model).__name__}: {error}") from error
 
 
 def gateable(layers: dict[str, Layer]) -> list[str]:
@@ -192,6 +218,8 @@ def spread(channels: Tensor, width: int) -> Tensor:
 def _layer(name: str, module: nn.Module, gates: Gates | None, source: str | None, layers: dict[str, Layer]) -> Layer:
     if name in layers:
         raise BadInput(f"{name} is used twice in one forward pass: its units cannot be cut")
+    if is_lazy(module._parameters.get("weight")):
+        raise BadInput(f"{name} has no shape yet: run the model once")
     if getattr(module, "groups", 1) != 1:
         raise BadInput(f"{name} is a convolution in {module.groups} groups: its channels cannot be cut")
     if "weight" not in module._parameters and not parametrize.is_parametrized(module, "weight"):
@@ -203,8 +231,9 @@ def _layer(name: str, module: nn.Module, gates: Gates | None, source: str | None
     return Layer(name, module, source, **end)
 
 
-def _alone_after(node: fx.Node, layers: dict[str, Layer]) -> bool:
+def _alone_after(norm: fx.Node, layers: dict[str, Layer]) -> bool:
     """Whether a batch norm reads a convolution's output as it is, and nobody else does."""
+    node = norm.all_input_nodes[0]
     found = layers.get(node.target) if node.op == "call_module" else None
     return found is not None and isinstance(found.module, nn.Conv2d) and len(node.users) == 1
 
@@ -227,8 +256,9 @@ def _flattens(node: fx.Node, module: nn.Module | None) -> bool:
     """Whether a node flattens the channels' axis and those behind it, no others."""
     if isinstance(module, nn.Flatten):
         return module.start_dim == 1 and module.end_dim == -1
-    given = (*node.args[1:], *node.kwargs.values())
-    return node.target in (torch.flatten, "flatten") and given in ((1,), (1, -1))
+    given = dict(zip(("start_dim", "end_dim"), node.args[1:], strict=False)) | node.kwargs
+    axes = given.get("start_dim", 0), given.get("end_dim", -1)
+    return node.target in (torch.flatten, "flatten") and axes == (1, -1)
 
 
 def _reads(module: nn.Linear | nn.Conv2d, source: Layer, flat: bool) -> bool:
