@@ -179,6 +179,37 @@ def test_closed_gates_are_closed_for_certain_at_infinite_k():
     assert torch.equal(one.antithetic(zeros), one.draw(zeros))
 
 
+@pytest.mark.parametrize(("kind", "tau"), [("sigmoid", 0.2), ("sigmoid", 0.8), ("hard_sigmoid", 0.8)])
+def test_a_fixed_architecture_is_the_one_that_was_open_whatever_tau_is(kind, tau):
+    model = gates.gated(mlp(), ["2"], kind=kind, tau=tau)
+    put(model, torch.linspace(-0.4, 0.4, 8))
+    (one,) = gates.gates_of(model)
+    was = one.is_open()
+    assert not torch.equal(was, one.phi > 0)
+    gates.set_k(model, 1.0)  # as a network from elsewhere may be set
+    gates.fix(model, 7.0)
+    assert torch.equal(one.is_open(), was)
+    assert gates.settled(model)
+
+
+def test_fixing_moves_no_binary_gate_at_the_papers_tau_and_keeps_open_hard_concrete_ones_open():
+    phi = torch.linspace(-0.5, 0.5, 8).double()
+    for kind, count in (("sigmoid", 4), ("hard_sigmoid", 4), ("hard_concrete", 6)):  # open above k phi = -2.4
+        model = gates.gated(mlp(), ["2"], kind=kind)
+        put(model, phi)
+        (one,) = gates.gates_of(model)
+        gates.fix(model, 7.0)
+        assert torch.equal(one.phi, phi) is (kind != "hard_concrete")
+        assert one.is_open().tolist() == [False] * (8 - count) + [True] * count
+
+
+def test_draws_that_are_not_one_a_layer_are_refused_and_not_kept():
+    found = gates.gates_of(gates.gated(moons_mlp(6, 5)))
+    with pytest.raises(BadInput, match="1 draws for 2 gated layers"), gates.holding(found, [torch.zeros(6)]):
+        pass
+    assert [one.drawn for one in found] == [None, None]
+
+
 # What gates cost
 
 
@@ -272,6 +303,21 @@ def test_alexnet_has_the_papers_2_43e7_weights():
     layers = gates.trace(gates.gated(alexnet(), names), (3, 32, 32))
     assert gates.architecture(layers) == "96-256-384-384-256-1024-4096-4096"
     assert gates.sizes(layers)["parameters"] == 24_332_832
+
+
+def test_an_architecture_that_ends_in_a_convolution_is_written_without_ends():
+    decoder = nn.Sequential(
+        nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 36), nn.Unflatten(1, (4, 3, 3)), nn.Conv2d(4, 1, 3)
+    )
+    assert gates.architecture(gates.trace(gates.gated(decoder))) == "16"
+
+
+def test_a_weight_that_a_parametrization_computes_counts_without_gradients_too():
+    network = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    nn.utils.parametrizations.weight_norm(network[2])
+    layers = gates.trace(gates.gated(network))
+    with torch.no_grad():
+        assert gates.sizes(layers)["parameters"] == 4 * 8 + 8 * 3
 
 
 # Start and expansion

@@ -206,3 +206,16 @@ def test_a_loss_that_is_no_scalar_is_refused(estimator):
     with pytest.raises(BadInput, match=r"^a loss must be a tensor with one real number"):
         estimator(model, lambda model: float(model(torch.ones(3, 4)).sum().detach()), draw)
     assert all(phi.grad is None for phi in phis(model))
+
+
+@pytest.mark.parametrize("name", ["arm", "ar", "pathwise", "plain"])
+def test_fixed_weights_leave_the_gates_alone_to_learn_and_fixed_gates_nothing(name):
+    network = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 3)).double().requires_grad_(False)
+    model = gates.gated(network, kind="hard_concrete" if name == "pathwise" else "sigmoid")
+    (phi,) = phis(model)
+    for learns in (True, False):
+        phi.grad = None
+        phi.requires_grad_(learns)
+        value = getattr(gates, name)(model, loss_on(*examples(2)), torch.Generator().manual_seed(0))
+        assert math.isfinite(value)
+        assert (phi.grad is not None) is (learns and name != "plain")

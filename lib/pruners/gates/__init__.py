@@ -11,7 +11,7 @@ dropout. `lib.training.gated` is the loop around it.
 
 from lib.pruners.gates.estimators import ESTIMATORS, ar, arm, generators, pathwise, plain
 from lib.pruners.gates.expansion import at_rest, expand, plateaus, wake
-from lib.pruners.gates.gate import INFINITE, KINDS, Gated, Gates, check_k, gates_of, holding, set_k, testing_at
+from lib.pruners.gates.gate import INFINITE, KINDS, Gated, Gates, check_k, fix, gates_of, holding, set_k, testing_at
 from lib.pruners.gates.harden import harden
 from lib.pruners.gates.model import architecture, gated, penalty, settled, sizes
 from lib.pruners.gates.structure import Layer, gateable, live, trace
@@ -29,6 +29,7 @@ __all__ = [
     "at_rest",
     "check_k",
     "expand",
+    "fix",
     "gateable",
     "gated",
     "gates_of",

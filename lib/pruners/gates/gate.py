@@ -189,7 +189,8 @@ def _called_with(layer: nn.Module, own: dict[str, Tensor], inputs: Tensor) -> Te
     """
     parameters = layer._parameters
     if own.keys() - parameters.keys():
-        raise BadInput("a gated layer has a mask or another parametrization: bake it in first, pruners.detach(model)")
+        how = "pruners.detach(model), or torch.nn.utils.parametrize.remove_parametrizations"
+        raise BadInput(f"a gated layer has a mask or another parametrization: bake it in first, {how}")
     layer._parameters = parameters | own
     try:
         return layer(inputs)
@@ -216,6 +217,19 @@ def set_k(model: nn.Module, k: float) -> None:
         gates.k = k
 
 
+@torch.no_grad()
+def fix(model: nn.Module, k: float) -> None:
+    """Fix the architecture found at this k (section 3.3): set k to infinity, where those gates are open that are here.
+
+    At infinite k the sign of phi decides, at others tau does, or the hard concrete gates' own rule. Where they disagree
+    phi changes its sign; for binary gates and a tau of 0.5 they agree. A phi within 0.003 of 0 is undecided even then.
+    """
+    set_k(model, k)
+    for gates in gates_of(model):
+        gates.phi.copy_(torch.where(gates.is_open() == (gates.phi > 0), gates.phi, -gates.phi))
+    set_k(model, INFINITE)
+
+
 def check_k(k: float) -> None:
     """Refuse a slope k that is none.
 
@@ -228,7 +242,13 @@ def check_k(k: float) -> None:
 
 @contextmanager
 def holding(gates: list[Gates], draws: list[Tensor]) -> Iterator[None]:
-    """Let every pass within use these z instead of drawing."""
+    """Let every pass within use these z instead of drawing.
+
+    Raises:
+        BadInput: another number of z than of gated layers.
+    """
+    if len(draws) != len(gates):
+        raise BadInput(f"{len(draws)} draws for {len(gates)} gated layers: one a layer is needed")
     for one, z in zip(gates, draws, strict=True):
         one.drawn = z
     try:
