@@ -14,14 +14,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from numbers import Real
 from pathlib import Path
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from lib.base import BadInput, Count
+from lib.base import BadInput, Count, refuse_uncounted
 from lib.pruners import gates
+from lib.pruners.layers import naming
 from lib.training.checkpoints import Session
 from lib.training.examples import AUGMENTS, Examples
 from lib.training.precision import autocast, check
@@ -76,12 +78,13 @@ class GatedTraining:
     rest: int = 0
 
     def __post_init__(self):
-        if len(self.epochs) != 3 or min(self.epochs) < 0 or sum(self.epochs) < 1 or self.batch < 1:
-            raise BadInput(
-                f"gated training: epochs={self.epochs}, batch={self.batch}: expected three stages, at least 1"
-            )
+        if not isinstance(self.epochs, Sequence) or len(self.epochs) != 3:
+            raise BadInput(f"gated training: epochs={self.epochs}: expected three stages")
+        with naming("gated training"):
+            refuse_uncounted(0, **{f"epochs[{place}]": count for place, count in enumerate(self.epochs)})
+            refuse_uncounted(epochs=sum(self.epochs), batch=self.batch)
         gates.check_k(self.k)
-        if not all(map(math.isfinite, self.lambdas)):
+        if not all(isinstance(rate, Real) and math.isfinite(rate) for rate in self.lambdas):
             raise BadInput(f"gated training: lambdas={self.lambdas} must be finite numbers, one a gated layer")
         if not (0 < self.learning_rate < math.inf and 0 < self.gate_speed < math.inf):
             given = f"learning_rate={self.learning_rate}, gate_speed={self.gate_speed}"
@@ -127,8 +130,8 @@ def train(
         model: from `gates.gated`, initialised for the settings' k.
         state, save_seconds, on_progress: as in `supervised.train`.
         every: the network is measured after epochs that are multiples of this, and after each stage's last.
-        taus: thresholds of equation 13 at which it is measured besides. Training does not ask for tau; an expansion
-            does, so it has the gates' own alone.
+        taus: thresholds of equation 13 at which it is measured besides. Training does not ask for tau before stage 3,
+            which keeps what is open at the gates' own; an expansion does, so it has that alone.
         shares: shares of the weights at the start. In stage 2 the network is measured besides after the first epoch
             that leaves it no more than such a share.
 
@@ -137,17 +140,19 @@ def train(
         drawn), validation_loss (regularised, None where it is not needed), woken (units woken after this epoch; none
         after the stage's last, which would not train them with their gates), ended (stage 2 ends here, before its
         epochs are over), open (in stage 2: the open gates of each layer, in the order of the lambdas), share
-        (in stage 2, with `shares`: of the weights at the start, those left), and
-        where the network was measured, before units were woken: accuracy (test, percent, gates by their test-time
+        (in stage 2, with `shares`: of the weights at the start, those left), dense (with `shares`: how many they were),
+        and where the network was measured, before units were woken: accuracy (test, percent, gates by their test-time
         rule), architecture, architecture_live, parameters, parameters_live, flops (see `gates.architecture` and
         `sizes`), and with taus `at`: {tau: the same columns}.
 
     Raises:
         BadInput: lambdas that do not fit the gated layers, gates of another estimator, an expansion without dormant
-            units, a layer whose gates have all closed, a file of another session.
+            units, a layer whose gates have all closed, a file of another session, an `every` that counts nothing.
         FloatingPointError: the loss is not finite.
     """
     examples.check(settings.augment)
+    refuse_uncounted(every=every)
+    taus, shares = tuple(map(float, taus)), tuple(map(float, shares))
     rates = [value / len(examples.train_labels) for value in settings.lambdas]
     _check(model, rates, settings, taus)
     model.to(examples.mean.device)
@@ -165,6 +170,12 @@ def train(
     dense = gates.sizes(layers)["parameters"] if shares else None
     keeper = Session(state, identity, model, optimizer, save_seconds)
     rows = keeper.load()
+    if rows:  # then the model may have left its start behind; rows of before this column have no "dense"
+        dense = rows[0].get("dense", dense)
+    elif settings.expand and any(bool(one.awake.all()) for one in gates.gates_of(model)):
+        raise BadInput(
+            "gated training: an expansion needs dormant units in every gated layer: start with fewer open ones"
+        )
     progress = _Progress(settings.epochs)
     for row in rows:
         progress.add(row)
@@ -172,6 +183,8 @@ def train(
     while stage := progress.stage():
         epoch = len(rows)
         k = settings.k if stage == 2 else gates.INFINITE
+        if stage == 3 and rows and rows[-1]["stage"] == 2:
+            gates.fix(model, settings.k)
         gates.set_k(model, k)
         _set_rates(optimizer, settings, epoch, begins=not rows or rows[-1]["stage"] != stage)
         settled = gates.settled(model)  # then phi has no gradient (equation 16), and there is nothing to draw
@@ -181,6 +194,7 @@ def train(
         last = progress.left[stage] == 1
         row = {"epoch": epoch + 1, "stage": stage, "k": k, "regularised_loss": loss}
         row |= {"validation_loss": None, "woken": 0, "ended": False, "open": None, "share": None}
+        row |= {"dense": dense} if shares else {}
         if stage == 2:
             row["open"] = [int(one.is_open().sum()) for one in gates.gates_of(model)]
             row["ended"] = bool(settings.rest) and gates.at_rest([*progress.open, row["open"]], settings.rest)
@@ -282,10 +296,6 @@ def _check(model: nn.Module, rates: list[float], settings: GatedTraining, taus: 
     if not all(fits is (settings.estimator != "hard_concrete") for fits in binary):
         kinds = ", ".join(sorted({one.kind for one in found}))
         raise BadInput(f"gated training: estimator={settings.estimator!r} does not fit gates of kind {kinds}")
-    if settings.expand and any(bool(one.awake.all()) for one in found):
-        raise BadInput(
-            "gated training: an expansion needs dormant units in every gated layer: start with fewer open ones"
-        )
     if odd := [tau for tau in taus if not 0 <= tau < 1]:
         raise BadInput(f"gated training: taus={list(taus)}: {odd[0]} is not in [0, 1)")
     if settings.expand and {*taus} - {one.tau for one in found}:
@@ -322,7 +332,8 @@ def _epoch(
         value = estimate(model, loss, gates_draw)
         if not settled:
             cost = gates.penalty(model, rates)
-            cost.backward()
+            if cost.requires_grad:
+                cost.backward()
         optimizer.step()
         total += (value + cost).detach() * len(labels)
     return float(total) / len(order)

@@ -69,6 +69,26 @@ def test_while_one_gate_is_undecided_in_stage_3_the_others_stay_where_they_are()
     assert torch.equal(second_after, second)
 
 
+@pytest.mark.parametrize(("kind", "tau"), [("sigmoid", 0.2), ("sigmoid", 0.8), ("hard_concrete", 0.5)])
+def test_stage_3_keeps_the_architecture_that_stage_2_has_found(kind, tau):
+    model, estimator = network(kind=kind, tau=tau), "hard_concrete" if kind == "hard_concrete" else "arm"
+    for one in gates.gates_of(model):
+        one.phi.data = torch.linspace(-0.3, 0.25, len(one.phi))  # none so near 0 that it is undecided in stage 3
+    rows = train(model, points(), replace(SPARSIFY, epochs=(0, 1, 2), estimator=estimator), seed=0)
+    assert {row["architecture"] for row in rows} == {rows[0]["architecture"]} != {"2-3-2-2"}  # those with phi > 0
+
+
+@pytest.mark.parametrize("gate", [True, False])
+def test_what_is_fixed_stays_as_it_is_in_every_stage(gate):
+    model = network()
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name.endswith("phi") is not gate)
+    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    train(model, points(), SPARSIFY, seed=0)
+    moved = {name for name, parameter in model.named_parameters() if not torch.equal(parameter, before[name])}
+    assert moved == {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
 def test_stage_1_is_ordinary_training_with_adam_bit_for_bit():
     """Section 3.2, against a loop written out, with dropout."""
     examples, model = points(), network(dropout=0.3)
@@ -317,7 +337,7 @@ def test_the_network_is_measured_where_a_share_of_its_weights_is_first_left():
     assert [row["share"] for row in often] == [None] * len(often)
     for one, other in zip(rows, often, strict=True):
         assert one["share"] == (other["parameters"] / 40 if one["stage"] == 2 else None)
-        assert {name: other[name] for name in one if name != "share"} == {n: v for n, v in one.items() if n != "share"}
+        assert other | {"share": one["share"], "dense": 40} == other | one
 
 
 @pytest.mark.parametrize("stop", [5, 15, 22])

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -64,6 +65,45 @@ def test_a_session_stopped_anywhere_goes_on_to_the_same_numbers(tmp_path, stops,
     assert on_progress.calls == len(rows)
 
 
+@pytest.mark.parametrize("stop", [2, 3])
+@pytest.mark.parametrize(("kind", "tau"), [("sigmoid", 0.2), ("hard_concrete", 0.5)])
+def test_a_session_stopped_where_stage_3_begins_keeps_the_architecture_too(tmp_path, kind, tau, stop):
+    def spread(k):
+        model = network(kind=kind, tau=tau)
+        for one in gates.gates_of(model):
+            one.phi.data = torch.linspace(-0.3, 0.25, len(one.phi))
+        gates.set_k(model, k)
+        return model
+
+    estimator = "hard_concrete" if kind == "hard_concrete" else "arm"
+    settings, more = replace(SPARSIFY, epochs=(0, 2, 2), estimator=estimator), {"seed": 0, "state": tmp_path / "s.pt"}
+    rows = train(spread(7.0), points(), settings, seed=0)
+    assert {row["architecture"] for row in rows[2:]} == {rows[1]["architecture"]}
+    with pytest.raises(InterruptedError):
+        train(spread(7.0), points(), settings, on_progress=stop_at(stop), **more)
+    assert train(spread(1.0), points(), settings, **more) == rows
+
+
+@pytest.mark.parametrize("expand", [False, True])
+def test_the_same_model_may_go_on_with_its_session(tmp_path, expand):
+    """What it is by now is not what it was at the session's start."""
+    settings = replace(SPARSIFY, epochs=(0, 30, 1), learning_rate=0.005, batch=40, lambdas=(40.0, 0.0))
+    if expand:
+        settings = replace(EXPAND, epochs=(0, 12, 1), tolerance=1e9, lambdas=(0.0, 0.0))
+
+    def start():
+        model = network(start=(4, 4) if expand else None, k=settings.k)
+        model.fc1.gates.phi.data[:3] *= 1.0 if expand else 0.1  # so that they close
+        return model
+
+    rows = train(start(), points(), settings, seed=0, shares=(0.5,))
+    model, more = start(), {"seed": 0, "state": tmp_path / "s.pt", "shares": np.array([0.5])}
+    with pytest.raises(InterruptedError):
+        train(model, points(), settings, on_progress=stop_at(len(rows) - 2), **more)
+    assert gates.architecture(gates.trace(model)) == ("2-6-5-2" if expand else "2-3-5-2")
+    assert train(model, points(), settings, **more) == rows
+
+
 def test_a_finished_session_only_loads_and_one_of_other_settings_is_refused(tmp_path):
     state, examples, model = tmp_path / "s.pt", points(), network()
     rows = train(model, examples, SPARSIFY, seed=1, state=state)
@@ -103,13 +143,16 @@ def test_a_diverging_loss_is_said():
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"epochs": (1, 2)}, r"epochs=\(1, 2\), batch=16: expected three stages"),
-        ({"epochs": (0, 0, 0)}, "at least 1"),
-        ({"epochs": (1, -1, 1)}, "at least 1"),
+        ({"epochs": (1, 2)}, r"epochs=\(1, 2\): expected three stages"),
+        ({"epochs": 3}, "epochs=3: expected three stages"),
+        ({"epochs": (0, 0, 0)}, "epochs=0: .* at least 1"),
+        ({"epochs": (1, -1, 1)}, r"epochs\[1\]=-1: .* at least 0"),
+        ({"epochs": (0, 1.5, 0)}, r"epochs\[1\]=1.5: expected a whole number"),
         ({"batch": 0}, "batch=0"),
         ({"gate_speed": 0.0}, "gate_speed=0.0 must both be above 0"),
         ({"learning_rate": -1.0}, "learning_rate=-1.0, gate_speed=1.0"),
         ({"lambdas": (0.1, math.nan)}, r"lambdas=\(0.1, nan\) must be finite numbers"),
+        ({"lambdas": ("a",)}, r"lambdas=\('a',\) must be finite numbers"),
         ({"k": -0.5}, "k=-0.5: the slope is at least 0"),
         ({"k": math.inf}, "k=inf: the slope is at least 0"),
         ({"estimator": "reinforce"}, "estimator='reinforce': known are arm, ar, hard_concrete"),
@@ -148,6 +191,13 @@ def test_settings_that_make_no_sense_are_refused_by_name(change, line):
 def test_what_cannot_be_trained_is_refused_before_it_starts(model, settings, line):
     with pytest.raises(BadInput, match=line):
         train(model, points(), settings, seed=0)
+
+
+def test_epochs_that_are_never_measured_are_refused_and_thresholds_may_be_an_array():
+    with pytest.raises(BadInput, match="every=0: expected a whole number, at least 1"):
+        train(network(), points(), SPARSIFY, seed=0, every=0)
+    taus = np.array([0.5, 0.2])
+    assert set(train(network(), points(), SPARSIFY, seed=0, taus=taus)[0]["at"]) == {0.5, 0.2}
 
 
 def test_the_moons_are_learned_and_hardened():

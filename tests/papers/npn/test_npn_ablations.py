@@ -61,11 +61,15 @@ def test_tau_matters_at_the_end_of_stage_2_only(rows):
     assert rows.loc[("sparsify", 0.9, 3), "accuracy"] != rows.loc[("sparsify", 0.5, 3), "accuracy"]
 
 
-def test_a_session_measured_at_several_tau_is_the_one_whose_gates_have_that_tau(rows):
+def test_until_stage_3_a_session_measured_at_several_tau_is_the_one_whose_gates_have_that_tau(rows):
+    """Stage 3 keeps what is open at the gates' own."""
     (configuration,) = npn_ablations.configurations(Settings((2,), (Variant("sparsify", SHORT, taus=(0.9,)),)))
     alone = Grid("npn_ablations", "quick", npn_ablations, {}, "").table(npn_ablations.run(configuration, Context()))
-    among = rows.loc["sparsify", 0.9].reset_index()
-    assert among[alone.columns.drop(["variant", "tau"])].equals(alone.drop(columns=["variant", "tau"]))
+    among, columns = rows.loc["sparsify", 0.9].reset_index(), alone.columns.drop(["variant", "tau"])
+    assert among.loc[among.stage < 3, columns].equals(alone.loc[alone.stage < 3, columns])
+    kept = alone.set_index("stage").architecture
+    assert kept[3] == kept[2]
+    assert among.set_index("stage").architecture[3] == rows.loc[("sparsify", 0.5, 3), "architecture"] != kept[3]
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 One configuration is one variant and one seed: a single session of a network through its stages. The variants
 stand in params.yaml; tau, the slope k, the stages, lambda and its sign, the gates' g and the estimator differ.
 Rows are kept of the end of each stage, one for each tau. tau tells open from closed at the end of stage 2 alone: in
-stage 3 gates are exactly 0 or 1, and without an expansion nothing in training asks for it. So one session is measured
-at several.
+stage 3 gates are exactly 0 or 1, those open that were at the gates' own tau, and without an expansion nothing before
+asks for it. So one session is measured at several.
 """
 
 from __future__ import annotations
