@@ -46,7 +46,7 @@ def resize(hidden: Tensor, like: Tensor, up: str = "bilinear") -> Tensor:
 
     Odd numbers are rounded up as strides do: 75 frames become 38, and 38 become 75.
     """
-    if hidden.shape[2] > like.shape[2]:
+    if hidden.shape[2:].numel() > like.shape[2:].numel():  # one band stays one band
         return F.max_pool2d(hidden, 2, ceil_mode=True)
     if hidden.shape[2:] == like.shape[2:]:
         return hidden

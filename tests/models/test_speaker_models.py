@@ -105,6 +105,7 @@ def test_maps_grow_by_interpolation_and_shrink_by_their_maximum():
     torch.testing.assert_close(grown[0, 0], torch.tensor([[0.0, 1, 3, 5, 7, 8]] * 2))
     square = torch.arange(10.0).view(1, 1, 2, 5)
     assert resize(square, torch.zeros(1, 1, 1, 3)).tolist() == [[[[6, 8, 9]]]]
+    assert resize(square[:, :, 1:], torch.zeros(1, 1, 1, 3)).tolist() == [[[[6, 8, 9]]]]  # one band and its frames
     assert resize(square, torch.zeros(1, 7, 2, 5)) is square
 
 
