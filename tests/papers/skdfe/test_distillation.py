@@ -251,6 +251,17 @@ def test_a_session_that_was_stopped_goes_on_to_the_same_weights(make, utterances
         train(make(), utterances, SETTINGS, 2, state=tmp_path / "s.pt")
 
 
+def test_a_session_of_other_utterances_or_of_another_teacher_is_refused(utterances, tmp_path):
+    state, weights = tmp_path / "s.pt", DistillationWeights(label=1)
+    train(taught(weights), utterances, SETTINGS, 1, state=state)
+    for other in ({"means": utterances.means + 1}, {"speakers": utterances.speakers[::-1].copy()}):
+        with pytest.raises(BadInput, match=r"a session with other settings \(data\)"):
+            train(taught(weights), replace(utterances, **other), SETTINGS, 1, state=state)
+    another = TeacherDistilled(classifier(), classifier(2, "resnet34"), weights)
+    with pytest.raises(BadInput, match=r"a session with other settings \(teacher\)"):
+        train(another, utterances, SETTINGS, 1, state=state)
+
+
 def test_bfloat16_trains_too_and_divergence_is_said(utterances):
     rows = train(self_distilled(), utterances, replace(SETTINGS, precision="bfloat16"), 0)
     assert all(math.isfinite(row["loss"]) for row in rows)

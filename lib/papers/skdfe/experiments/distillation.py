@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -192,6 +193,13 @@ class TeacherDistilled(nn.Module):
         self.teacher.eval()  # or its batch norms would learn
         return self
 
+    def checksum(self) -> int:
+        """Tell this teacher from others, for a kept session."""
+        total = 0
+        for value in self.teacher.state_dict().values():
+            total = zlib.crc32(value.cpu().contiguous().numpy(), total)
+        return total
+
     def loss(self, features: Tensor, labels: Tensor) -> Tensor:
         """Add the fixed teacher's terms to the cross-entropy. [N, frames, bands], [N] -> scalar"""
         own = self.student(features)
@@ -244,6 +252,10 @@ def train(
 
     Returns:
         One row an epoch: epoch (from 1) and loss (mean over the epoch's utterances).
+
+    Raises:
+        BadInput: the file is of a session with other settings, utterances or another teacher.
+        FloatingPointError: the loss is not finite.
     """
     learner.to(device)
     if settings.precision == "bfloat16":  # a layout in which such convolutions run faster
@@ -252,6 +264,9 @@ def train(
     # foreach: the same bits as one tensor after the other, sooner; fused would round otherwise
     optimizer = torch.optim.AdamW(learned, settings.learning_rate, weight_decay=settings.weight_decay, foreach=True)
     identity = {**asdict(settings), **asdict(getattr(learner, "weights", DistillationWeights())), "seed": seed}
+    identity |= {"data": utterances.checksums()}
+    if isinstance(learner, TeacherDistilled):
+        identity |= {"teacher": learner.checksum()}
     keeper = Session(state, identity, learner, optimizer)
     rows = keeper.load()
     for _ in rows:
