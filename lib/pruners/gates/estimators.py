@@ -40,7 +40,7 @@ def arm(model: nn.Module, loss: Loss, draw: torch.Generator) -> Tensor:
     with torch.no_grad():
         drawn = [g.draw(u) for g, u in zip(gates, uniforms, strict=True)]
     first = _pass(model, loss, gates, drawn)
-    _learn(first)
+    _backward(first)
     with torch.no_grad():
         # at large k the chain factor would multiply the difference between two dropout masks
         for generator, before in dropout:
@@ -64,7 +64,7 @@ def ar(model: nn.Module, loss: Loss, draw: torch.Generator) -> Tensor:
     """
     gates, uniforms = _uniforms(model, draw)
     value = _pass(model, loss, gates, [g.draw(u) for g, u in zip(gates, uniforms, strict=True)])
-    _learn(value)
+    _backward(value)
     for one, uniform in zip(gates, uniforms, strict=True):
         _add(one, value.detach() * (1 - 2 * uniform) * one.chain())
     return value.detach()
@@ -77,7 +77,7 @@ def pathwise(model: nn.Module, loss: Loss, draw: torch.Generator) -> Tensor:
     """
     gates, uniforms = _uniforms(model, draw, binary=False)
     value = _pass(model, loss, gates, [g.draw(u) for g, u in zip(gates, uniforms, strict=True)])
-    _learn(value)
+    _backward(value)
     return value.detach()
 
 
@@ -91,7 +91,7 @@ def plain(model: nn.Module, loss: Loss, draw: torch.Generator) -> Tensor:
     with torch.no_grad():
         certain = [one.probability().round() for one in gates]
     value = _pass(model, loss, gates, certain)
-    _learn(value)
+    _backward(value)
     return value.detach()
 
 
@@ -111,7 +111,7 @@ def _pass(model: nn.Module, loss: Loss, gates: list[Gates], draws: list[Tensor])
         return scalar(loss(model))
 
 
-def _learn(loss: Tensor) -> None:
+def _backward(loss: Tensor) -> None:
     """Add the loss's gradients to those of what is trained, if anything that it depends on is."""
     if loss.requires_grad:
         loss.backward()
