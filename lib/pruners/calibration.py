@@ -201,7 +201,7 @@ class Int8(nn.Module):
 
 
 def called(module: nn.Module, arguments: tuple) -> None:
-    """A hook that does nothing."""
+    """Do nothing: the hook alone matters."""
 
 
 def _none(layer: nn.Module) -> nn.Parameter:

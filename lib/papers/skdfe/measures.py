@@ -26,6 +26,7 @@ from lib.pruners.layers import prunable
 
 DISTILLATIONS = ("none", "label", "feature", "both", "mse", "cosine")
 CELL = ["data", "trials", "width"]
+RATIOS = {"ratio": "eer_cosine", "gap": "teacher_eer"}  # of the EER to that without PLDA, and to the teacher's
 
 
 def error(runs: pd.DataFrame, system: str, column: str = "eer", trials: str | None = None) -> dict[str, Interval]:
@@ -200,13 +201,10 @@ def _errors(runs: pd.DataFrame, column: str) -> Iterator[tuple[str, pd.DataFrame
 
 
 def _named(runs: pd.DataFrame) -> pd.DataFrame:
-    """Name the systems, teachers included, and add two ratios: of the EER by PLDA to that by cosine, and (gap) of a
-    student's to its teacher's.
-    """
+    """Name the systems, teachers included, and add RATIOS."""
     runs = _with_teachers(runs) if "teacher_eer" in runs else runs
-    system = runs.network + "/" + runs.teacher + "/" + runs.distillation
-    named = runs.assign(system=system, ratio=runs.eer / runs.eer_cosine)
-    return named.assign(gap=runs.eer / runs.teacher_eer) if "teacher_eer" in runs else named
+    ratios = {name: runs.eer / runs[under] for name, under in RATIOS.items() if under in runs}
+    return runs.assign(system=runs.network + "/" + runs.teacher + "/" + runs.distillation, **ratios)
 
 
 def _with_teachers(runs: pd.DataFrame) -> pd.DataFrame:

@@ -361,7 +361,7 @@ LAYERS = {
 
 
 def in_place(name: str, function: Callable, kwargs: Mapping[str, Any]) -> bool:
-    """Whether a function, method or module writes into its first argument."""
+    """Say whether a function, method or module writes into its first argument."""
     named = (name.endswith("_") and not name.endswith("__")) or name in IN_PLACE
     return named or bool(getattr(function, "inplace", False)) or bool(kwargs.get("inplace"))
 
