@@ -155,7 +155,7 @@ def test_the_real_scale_has_every_pruner_on_three_environments():
         assert set(sparsities(found[env, "bc"])) == set(pruners.SCORES)
         assert all({0.5, 0.9, 0.95, 0.99} <= set(shares) for shares in sparsities(found[env, "bc"]).values())
         slow = found[env, "bcq"]
-        assert found[env, "bc"].seeds == slow.seeds == 5  # three do not decide
+        assert min(found[env, "bc"].seeds, slow.seeds) >= 5  # three do not decide
         assert slow.steps >= 10_000
         assert sparsities(slow) == dict.fromkeys(("snip", "grasp", "random", "snip_shuffled"), (0.9, 0.95))
 
