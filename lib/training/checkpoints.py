@@ -10,13 +10,14 @@ import hashlib
 import io
 import pickle
 import sys
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from lib.base import BadInput, aside, atomic
 from lib.pruners.masks import Masked
@@ -79,6 +80,11 @@ def refuse_another(place: Path, kept: Mapping[str, object], own: Mapping[str, ob
     names = [name for name in {**own, **kept} if name not in kept or name not in own or kept[name] != own[name]]
     if names:
         raise BadInput(f"{place} is a session with other settings ({', '.join(names)}): move it away to start anew")
+
+
+def checksum(tensor: Tensor, before: int = 0) -> int:
+    """Tell a tensor's numbers from others of the same shape, for an identity; `before` is that of those before it."""
+    return zlib.crc32(tensor.cpu().contiguous().numpy(), before)
 
 
 class Session:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from torch.nn import functional as F
 
 from lib.base import BadInput
 from lib.data.folder import Images
+from lib.training.checkpoints import checksum
 
 AUGMENTS = ("none", "crop_flip", "resized_crop_flip")
 # Mean and standard deviation of ImageNet's channels, 0 to 255, that everyone uses.
@@ -87,10 +87,7 @@ class Examples:
 
         Of image files it is how many there are, because to read them takes longer than an epoch.
         """
-        return [
-            len(value) if isinstance(value, Images) else zlib.crc32(value.cpu().contiguous().numpy())
-            for value in vars(self).values()
-        ]
+        return [len(value) if isinstance(value, Images) else checksum(value) for value in vars(self).values()]
 
     def check(self, augment: str) -> None:
         """Refuse an augmentation that these inputs do not have.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -22,7 +21,7 @@ from lib.base import BadInput
 from lib.pruners.patterns import SCOPES
 from lib.training.agents import SCORING, SHUFFLING, TRAINING, Agent, Draws, Objective, Policy, Transitions, draw_batch
 from lib.training.callbacks import Callback
-from lib.training.checkpoints import Session
+from lib.training.checkpoints import Session, checksum
 from lib.training.graphs import Graphed
 from lib.training.supervised import seed_of
 
@@ -242,7 +241,7 @@ def train(
         "every": every,  # a row's losses are means over so many updates
         "runs": [asdict(run) for run in runs],
         "data": [len(data.rewards), *(float(column.double().sum()) for column in data)],
-        "masks": {name: zlib.crc32(mask.cpu().contiguous().numpy()) for name, mask in agent.attached().items()},
+        "masks": {name: checksum(mask) for name, mask in agent.attached().items()},
         **({} if callback is None else callback.identity()),
     }
     done = Progress(agent, callback)

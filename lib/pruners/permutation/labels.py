@@ -37,15 +37,8 @@ SUMS = _words("mean sum amax amin")
 CONSTANTS = _words("new_zeros new_ones new_full zeros_like ones_like full_like")
 IN_PLACE = _words("iadd isub imul itruediv")
 NUMBERS = _words("item tolist numpy equal allclose")  # these take numbers out of tensors
-ABOUT = (
-    torch.Size,
-    int,
-    bool,
-    str,
-    torch.dtype,
-    torch.device,
-    type(None),
-)  # what says how a tensor is, not what is in it
+# what says how a tensor is, not what is in it
+ABOUT = (torch.Size, int, bool, str, torch.dtype, torch.device, type(None))
 ATTENTION = _words("matmul bmm baddbmm einsum scaled_dot_product_attention")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from lib.base import BadInput
 from lib.data.speech.utterances import Utterances
 from lib.models.bifpn import SelfTeacher
 from lib.models.speaker_resnet import EMBEDDING, NETWORKS, SpeakerResNet
-from lib.training.checkpoints import Session
+from lib.training.checkpoints import Session, checksum
 from lib.training.precision import autocast, check
 from lib.training.supervised import learning_rate, seed_of
 
@@ -197,7 +196,7 @@ class TeacherDistilled(nn.Module):
         """Tell this teacher from others, for a kept session."""
         total = 0
         for value in self.teacher.state_dict().values():
-            total = zlib.crc32(value.cpu().contiguous().numpy(), total)
+            total = checksum(value, total)
         return total
 
     def loss(self, features: Tensor, labels: Tensor) -> Tensor:
