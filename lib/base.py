@@ -155,6 +155,7 @@ def locked(path: Path, work: str) -> Iterator[None]:
     Raises:
         BadInput: another process works on it, or the folder that it lies in takes no files.
     """
+    path = path.absolute()  # "." has no name
     writable(path.parent)
     with path.with_name(f".{path.name}.lock").open("a") as file:
         try:

@@ -16,6 +16,7 @@ from lib import base
 from lib.base import BadInput
 from lib.companion.results import read_csv
 from lib.companion.statistics import VERDICTS
+from lib.companion.sweep.settings import SCALES
 
 SHOWN = 4  # claims whose verdict has changed that are named; more are counted
 
@@ -68,8 +69,10 @@ def against_commit(scale: str, root: Path = base.ROOT) -> dict[str, Difference]:
     """Compare each CSV under results/SCALE and results/tables with HEAD's: {path: difference}.
 
     Raises:
-        BadInput: there are no tables of the scale, or one that is no table.
+        BadInput: no such scale, there are no tables of it, or one that is no table.
     """
+    if scale not in SCALES:
+        raise BadInput(f"no scale {scale!r}; there are: {', '.join(SCALES)}")
     folders = [root / "results" / scale, root / "results" / "tables"]
     found = {}
     command = ["git", "ls-tree", "-r", "--name-only", "HEAD", f"results/{scale}/", "results/tables/"]

@@ -59,7 +59,7 @@ class Measured:
     seeds: int
 
     def __format__(self, form: str) -> str:
-        form = re.sub(r"^[+ -]?", r"\g<0>z", form or ".2f")  # z: no "-0.0"
+        form = re.sub(r"^(.?[<>=^])?[+ -]?", r"\g<0>z", form or ".2f")  # z: no "-0.0"
         if self.seeds < 2:
             return format(self.value, form)
         return f"{self.value:{form}} [{self.low:{form}}, {self.high:{form}}]"
@@ -91,7 +91,10 @@ def sentence(
             HEDGES, which leaves the answer to the reader.
     """
     rests_on = rests_on or {}
-    names = {re.split(r"[.\[]", place)[0] for _, place, _, _ in Formatter().parse(text) if place is not None}
+    try:
+        names = {re.split(r"[.\[]", place)[0] for _, place, _, _ in Formatter().parse(text) if place is not None}
+    except ValueError as error:
+        raise BadInput(f"{error}; a brace that is meant as one stands there twice: {text}") from error
     if found := hedged(text):
         raise BadInput(f"the sentence says {found!r} instead of what happened: {text}")
     ledger = {}
@@ -109,7 +112,10 @@ def sentence(
     filled |= {
         name: Measured(v.value, v.low, v.high, v.seeds) if isinstance(v, Interval) else v for name, v in values.items()
     }
-    return text.format_map(filled)
+    try:
+        return text.format_map(filled)
+    except (ValueError, AttributeError, TypeError, LookupError) as error:
+        raise BadInput(f"a place of the sentence cannot be filled ({error}): {text}") from error
 
 
 def hedged(text: str) -> str:

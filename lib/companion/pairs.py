@@ -93,6 +93,17 @@ def refuse_wrong(ends: pd.Series) -> None:
         raise WentWrong(f"the run of {where} ends without a number in {ends.name}")
 
 
+def mean(runs: pd.DataFrame, index: Sequence[str], column: str) -> pd.Series:
+    """Average a column over all rows of each run, by the columns that name a run.
+
+    Raises:
+        WentWrong: a value is NaN, which a mean of what is left would hide.
+    """
+    found = runs.groupby(list(index))[column].mean(skipna=False)
+    refuse_wrong(found)
+    return found
+
+
 def paired(runs: pd.DataFrame, index: Sequence[str], one: Kind, other: Kind, column: str) -> pd.DataFrame:
     """Pair two kinds of runs over seeds at their last epoch or step: columns one and other, by the index.
 

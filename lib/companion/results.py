@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import importlib
 import io
@@ -43,14 +44,15 @@ def read_csv(path: Path | TextIO, columns: Sequence[str] = (), called: str = "",
     """
     called = called or Path(path).name
     try:
-        table = pd.read_csv(path, **options)
-        longer = not isinstance(table.index, pd.RangeIndex)  # rows with more cells than columns: taken for an index
+        text = path.read_text(encoding="utf-8") if isinstance(path, Path) else path.read()
+        lengths = {len(row) for row in csv.reader(io.StringIO(text)) if row}  # pandas shifts longer rows, fills others
+        table = pd.read_csv(io.StringIO(text), **options)
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
-    except (ValueError, pd.errors.ParserError) as error:  # UnicodeDecodeError and EmptyDataError are such
+    except (ValueError, csv.Error, pd.errors.ParserError) as error:  # UnicodeDecodeError and EmptyDataError are such
         raise BadInput(f"{called} is no table: {' '.join(str(error).split())}") from error
-    if longer:
-        raise BadInput(f"{called} is no table: its rows have more cells than its first line")
+    if len(lengths) > 1:
+        raise BadInput(f"{called} is no table: it has rows of {min(lengths)} and of {max(lengths)} cells")
     refuse_lacking(table, columns, called)
     return table
 
@@ -84,7 +86,7 @@ def read_runs(experiment: str, scale: str, results: Path = base.RESULTS) -> pd.D
     path = results / scale / "runs" / f"{experiment}.csv"
     if not path.exists():
         raise BadInput(f"{path.name} has no runs at scale {scale}; python -m lib.sweep {experiment} --scale {scale}")
-    from lib.companion.sweep.grid import module_of, names  # late, because sweeps import this module
+    from lib.companion.sweep.grid import index_of, module_of, names  # late, because sweeps import this module
 
     rows = read_csv(path)
     _refuse_altered(path)
@@ -92,8 +94,16 @@ def read_runs(experiment: str, scale: str, results: Path = base.RESULTS) -> pd.D
     if experiment not in names():
         return rows
     module = importlib.import_module(module_of(experiment))
-    rows = module.upgrade(rows) if hasattr(module, "upgrade") else rows
+    try:
+        rows = module.upgrade(rows) if hasattr(module, "upgrade") else rows
+    except KeyError as error:
+        refuse_lacking(rows, module.COLUMNS, path.name)
+        raise BadInput(f"{path.name} cannot be brought up to date: it has no {error}") from error
     refuse_lacking(rows, module.COLUMNS, path.name)
+    index = list(index_of(module, getattr(module, "KEYS", ())))
+    if (absent := rows[index].isna()).any(axis=None):
+        name = absent.any().idxmax()
+        raise BadInput(f"{path.name} says no {name} in line {int(absent[name].argmax()) + 2}")
     if (twice := rows.duplicated()).any():
         raise BadInput(f"{path.name} has a row twice, in line {int(twice.argmax()) + 2}")
     return rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -107,6 +108,8 @@ def ratio_of_means(ones: Sequence[float], others: Sequence[float], confidence: f
     value, count = one.value / other.value, one.seeds
     if count == 1:
         return Interval(value, -math.inf, math.inf, 1)
+    if one.low == one.high and other.low == other.high:  # of two constants, whose interval would be rounding alone
+        return Interval(value, value, value, count)
     (a, ab), (_, b) = np.cov(ones, others)
 
     def at(seeds: int) -> tuple[float, float]:
@@ -134,7 +137,7 @@ def check_criterion(criterion: Mapping[str, object]) -> None:
     right = isinstance(numbers, list) and len(numbers) == (2 if kind == "between" else 1)
     if not right or any(isinstance(n, bool) or not isinstance(n, (int, float)) for n in numbers):
         raise BadInput(f"criterion {dict(criterion)}: between takes two numbers, the others take one")
-    if not all(math.isfinite(n) for n in numbers):
+    if not all(abs(n) <= sys.float_info.max for n in numbers):
         raise BadInput(f"criterion {dict(criterion)}: what no number or every number satisfies decides nothing")
     if kind == "between" and not numbers[0] <= numbers[1]:
         raise BadInput(f"criterion {dict(criterion)}: the lower number comes first")

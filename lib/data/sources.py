@@ -14,6 +14,7 @@ import hashlib
 import io
 import os
 import tarfile
+import tokenize
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -243,5 +244,5 @@ def open_array(path: Path) -> np.ndarray:
     """Open a .npy file as a read-only memory map. BadInput when it is no whole array."""
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:  # by numpy's look at the header
         raise BadInput(f"{path} is no whole .npy array ({error}); {MOVE_AWAY}") from error

@@ -267,7 +267,14 @@ class Trainer:
 
     def identity(self) -> dict:
         """Say what must be the same when a training goes on."""
-        own = {"game": self.games.name, "seed": self.seed, "total": self.total, "settings": asdict(self.settings)}
+        shapes = {name: list(tensor.shape) for name, tensor in self.network.state_dict().items()}
+        own = {
+            "network": shapes,
+            "game": self.games.name,
+            "seed": self.seed,
+            "total": self.total,
+            "settings": asdict(self.settings),
+        }
         return own | ({} if self.callback is None else self.callback.identity())
 
 
@@ -318,8 +325,9 @@ def train(
         raise BadInput(
             f"every={every} must be a multiple of {once} above 0, and {trainer.total} steps in all one of it"
         )
+    identity = {**trainer.identity(), "every": every}
     if folder is not None and (content := checkpoints.read(folder / STATE)) is not None:
-        checkpoints.refuse_another(folder, content["identity"], trainer.identity())
+        checkpoints.refuse_another(folder, content["identity"], identity)
         trainer.load_state_dict(content)
     for _ in trainer.rows:
         on_progress()
@@ -338,7 +346,7 @@ def train(
                 raise
             finally:
                 if keep:
-                    checkpoints.write({"identity": trainer.identity(), **trainer.state_dict()}, folder / STATE)
+                    checkpoints.write({"identity": identity, **trainer.state_dict()}, folder / STATE)
                     saved = monotonic()
             bar.update(once)
     return trainer.rows

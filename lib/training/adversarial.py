@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from lib.base import BadInput, Range
 from lib.models.dcgan import Discriminator, Generator, noise
-from lib.training.checkpoints import Session
+from lib.training.checkpoints import Session, checksum
 from lib.training.precision import autocast, check
 from lib.training.supervised import seed_of
 
@@ -87,7 +87,7 @@ def fit(
     if settings.precision == "bfloat16":  # a layout in which such convolutions run faster
         both.to(memory_format=torch.channels_last)
     optimizers = Optimizers(both, settings)
-    session_of = {**asdict(settings), "seed": seed, "session": session, **(identity or {})}
+    session_of = {**asdict(settings), "seed": seed, "session": session, "data": checksum(images), **(identity or {})}
     keeper = Session(state, session_of, both, optimizers, save_seconds)
     rows = keeper.load()
     for _ in rows:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from lib.base import BadInput
 from lib.models.mlp import MLP, Bounded, generators
 from lib.models.vae import VAE
 from lib.training.agents import ACTING, INITIAL, Agent, Draws, Objective, Policy, Transitions, check
@@ -144,6 +145,8 @@ class PlainBC(Agent):
     def loss(self, batch: Transitions, noise: list[Tensor]) -> Tensor:
         """Compute the mean squared error of the actions, [run]."""
         found = self.networks["actor"](batch.observations)
+        if found.shape != batch.actions.shape:
+            raise BadInput(f"the data have {batch.actions.shape[-1]} actions, the agent {found.shape[-1]}")
         return (found - batch.actions).square().mean((1, 2))
 
     def policy(self, step: int) -> Policy:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -117,6 +117,20 @@ class BCQ(Agent):
         self.targets = copy.deepcopy(followed).requires_grad_(False)
         self.pairs = list(self.targets.parameters()), list(followed.parameters())
         super().start()
+
+    def attach(self, masks: Mapping[str, Tensor]) -> None:
+        """Set the weights where a mask is False to zero, for good, and start anew, as `Agent.attach`.
+
+        Raises:
+            BadInput: also a mask of the second critic that is not the first's, where it is a copy of it.
+        """
+        if self.settings.twins == "copied":
+            known = {**self.attached(), **masks}
+            for name in (name for name in masks if name.startswith("critic.1.")):
+                first = known.get(name.replace("critic.1.", "critic.0.", 1))
+                if first is None or not torch.equal(first, masks[name]):
+                    raise BadInput(f"{name}: the second critic is a copy of the first here; give critic.0's mask alone")
+        super().attach(masks)
 
     def noise_shapes(self, batch: int) -> list[tuple[int, ...]]:
         """Return the shapes of the VAE's own latents, and those of the actions sampled for the targets and for the

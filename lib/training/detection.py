@@ -243,7 +243,7 @@ def cropped(outlines: np.ndarray, boxes: np.ndarray, cells: int) -> Tensor:
     for outline, (left, top, right, bottom) in zip(outlines, boxes.astype(int), strict=True):
         inside = torch.from_numpy(outline[top:bottom, left:right])[None, None].float()
         found.append(F.interpolate(inside, (cells, cells), mode="bilinear", align_corners=False)[0, 0] >= 0.5)
-    return torch.stack(found).float()
+    return torch.stack(found).float() if found else torch.zeros(0, cells, cells)
 
 
 def pasted(inks: Tensor, boxes: Tensor, side: int) -> Tensor:

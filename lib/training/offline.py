@@ -240,7 +240,7 @@ def train(
         "pruning": agent.pruning,
         "every": every,  # a row's losses are means over so many updates
         "runs": [asdict(run) for run in runs],
-        "data": [len(data.rewards), *(float(column.double().sum()) for column in data)],
+        "data": [len(data.rewards), *map(checksum, data)],
         "masks": {name: checksum(mask) for name, mask in agent.attached().items()},
         **({} if callback is None else callback.identity()),
     }

@@ -164,6 +164,8 @@ def accuracy(model: nn.Module, examples: Examples, precision: str = "float32", b
 def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:
     """Split the examples: without a random share of the training set, and with that share in place of the test set.
 
+    Both parts are scaled as the whole training set is.
+
     Raises:
         BadInput: image files, or a share that leaves one part empty.
     """
@@ -172,7 +174,7 @@ def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Exa
     count = len(examples.train_labels)
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed_of(seed, 0, 0, 3)))
     order = order.to(examples.train_labels.device)
-    if not 0 < (number := round(share * count)) < count:
+    if not (0 < share < 1 and 0 < (number := round(share * count)) < count):
         raise BadInput(f"validation={share} of {count} training examples leaves one part empty")
     inputs, labels = examples.train_inputs, examples.train_labels
     out, rest = order[:number], order[number:]

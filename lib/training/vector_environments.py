@@ -54,7 +54,7 @@ class Environments:
         """Return everything that the future of each environment depends on, so that it goes on bit for bit.
 
         Raises:
-            BadInput: not a MuJoCo environment; of others the state is not known.
+            BadInput: not a MuJoCo environment, of others the state is not known; or one without a limit of steps.
         """
         states = []
         for env in self.vector.envs:
@@ -62,7 +62,8 @@ class Environments:
             physics = np.empty(mujoco.mj_stateSize(model, PHYSICS))
             mujoco.mj_getState(model, data, physics, PHYSICS)
             arrays = {"physics": physics} | {name: getattr(data, name).copy() for name in BODIES}
-            counted = {"elapsed": _limit(env)._elapsed_steps, "random": env.unwrapped.np_random.bit_generator.state}
+            elapsed = _limit(env, self.name)._elapsed_steps
+            counted = {"elapsed": elapsed, "random": env.unwrapped.np_random.bit_generator.state}
             states.append(counted | {name: torch.from_numpy(array) for name, array in arrays.items()})
         return {"environments": states, "observations": torch.from_numpy(self.observations)}
 
@@ -73,7 +74,7 @@ class Environments:
             mujoco.mj_setState(model, data, state["physics"].numpy(), PHYSICS)
             for name in BODIES:
                 getattr(data, name)[:] = state[name].numpy()
-            _limit(env)._elapsed_steps = state["elapsed"]
+            _limit(env, self.name)._elapsed_steps = state["elapsed"]
             env.unwrapped.np_random.bit_generator.state = state["random"]
         self.observations = content["observations"].numpy().copy()
 
@@ -84,8 +85,10 @@ def _physics(env: gym.Env, name: str) -> tuple[mujoco.MjModel, mujoco.MjData]:
     return env.unwrapped.model, env.unwrapped.data
 
 
-def _limit(env: gym.Env) -> gym.wrappers.TimeLimit:
+def _limit(env: gym.Env, name: str) -> gym.wrappers.TimeLimit:
     """The wrapper that counts an episode's steps."""
     while not isinstance(env, gym.wrappers.TimeLimit):
+        if not isinstance(env, gym.Wrapper):
+            raise BadInput(f"{name}: only environments with a limit of steps can be kept and gone on with")
         env = env.env
     return env

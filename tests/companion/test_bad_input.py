@@ -79,7 +79,13 @@ def runs(folder: Path, change) -> Path:
 RUNS = {
     "empty": (lambda rows: b"", "npn_moons.csv is no table: No columns"),
     "binary": (lambda rows: b"\xff\xfe" * 9, "npn_moons.csv is no table: 'utf-8'"),
-    "ragged": (lambda rows: b"a,b\n1,2,3,4\n5\n", "its rows have more cells than its first line"),
+    "ragged": (lambda rows: b"a,b\n1,2,3,4\n5\n", "is no table: it has rows of 1 and of 4 cells"),
+    "shifted": (lambda rows: b"seed,value\n0,0.1,0.2\n1,0.3,0.4\n", "is no table: it has rows of 2 and of 3 cells"),
+    "short": (lambda rows: b"a,b,c\n1,2,3\n4,5\n", "is no table: it has rows of 2 and of 3 cells"),
+    "a seed lost": (
+        lambda rows: rows.assign(seed=[None, *rows.seed[1:]]),
+        "npn_moons.csv says no seed in line 2",
+    ),
     "another's": (lambda rows: b"x\n1\n", "npn_moons.csv has no column '"),
     "a column lost": (lambda rows: rows.drop(columns="seed"), "npn_moons.csv has no column 'seed'; expected"),
     "cut off": (

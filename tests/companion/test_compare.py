@@ -110,7 +110,8 @@ def test_the_details_have_a_line_for_each_table_that_differs():
 def test_a_scale_without_tables_is_refused_in_one_line(capsys: pytest.CaptureFixture):
     with pytest.raises(SystemExit) as stop:
         main(["--scale", "quik"])
-    assert (stop.value.code, capsys.readouterr().err) == (2, "lib.compare: there are no tables under results/quik\n")
+    said = "lib.compare: no scale 'quik'; there are: quick, real, paper\n"
+    assert (stop.value.code, capsys.readouterr().err) == (2, said)
 
 
 def test_a_number_that_became_infinite_or_finite_again_is_a_difference(tmp_path: Path, monkeypatch):

@@ -88,3 +88,13 @@ def test_a_function_is_shown_as_it_stands(monkeypatch: pytest.MonkeyPatch):
     assert "lib/companion/lesson.py" in shown[0]
     assert "display(Markdown(sentence(text, rests_on, **values)))" in shown[0]
     assert '"""Show a sentence in the notebook as Markdown' in shown[0]
+
+
+@pytest.mark.parametrize("text", ["a {x", "a }", "{x.foo}", "{x:zz}"])
+def test_a_place_that_cannot_be_filled_is_refused(text: str):
+    with pytest.raises(BadInput, match=r"a brace that is meant|cannot be filled"):
+        sentence(text, claims=LEDGER, x=3.5)
+
+
+def test_a_number_may_be_filled_up_to_a_width():
+    assert sentence("{gain:>6.1f}", gain=Interval(1.25, -0.5, 3.0, 3)) == "   1.2 [  -0.5,    3.0]"

@@ -244,3 +244,14 @@ def test_a_monotone_function_takes_the_ends_and_those_of_other_seeds_along():
     assert (fewer.value, fewer.low, fewer.high) == (-2 * measured.value, -2 * measured.high, -2 * measured.low)
     assert fewer.at(9) == pytest.approx([-2 * end for end in reversed(measured.at(9))])
     assert seeds_to_decide(fewer, {"below": -4}) == seeds_to_decide(measured, {"above": 2})
+
+
+def test_the_ratio_of_two_constants_has_no_width_whatever_its_rounding():
+    draw = np.random.default_rng(0)
+    for one, other in draw.uniform(1, 5000, (300, 2)).round(3):
+        assert ratio_of_means([one] * 3, [other] * 3) == Interval(one / other, one / other, one / other, 3)
+
+
+def test_a_bound_beyond_all_numbers_is_refused():
+    with pytest.raises(BadInput, match="decides nothing"):
+        check_criterion({"above": 10**400})

@@ -211,6 +211,9 @@ def test_bad_requests_are_refused():
     ):
         with pytest.raises(BadInput, match="recorded data need 1 transition or more, and a seed and a noise of 0"):
             offline_rl.recorded("hopper", leaning, **({"transitions": 5} | wrong))
+    shape = r"the policy's actions for one observation have shape \(3,\), expected \(1, 3\)"
+    with pytest.raises(BadInput, match=shape):
+        offline_rl.recorded("hopper", lambda seen: leaning(seen)[0], transitions=5)
     with pytest.raises(BadInput, match="recorded data of quality 'best': the project's own are expert, medium"):
         offline_rl.load("recorded", "hopper", "best")
     with pytest.raises(BadInput, match="environment 'ant'"):

@@ -182,7 +182,7 @@ def test_an_array_without_a_known_checksum_must_at_least_be_whole(tmp_path):
     path = tmp_path / "x.npy"
     path.write_bytes(npy([1, 2, 3]))
     assert sources.open_array(path).tolist() == [1, 2, 3]
-    for content in (npy([1, 2, 3])[:-1], npy([1, 2, 3])[:20], b""):
+    for content in (npy([1, 2, 3])[:-1], npy([1, 2, 3])[:20], b"", npy([1, 2, 3]).replace(b"}", b" ")):
         path.write_bytes(content)
         with pytest.raises(BadInput, match=r"x\.npy is no whole"):
             sources.open_array(path)

@@ -165,6 +165,12 @@ def test_voices_are_made_once_and_the_same_bytes_are_read_after_that(tmp_path, m
     cache.cached.cache_clear()
     same_speech(cache.cached(SMALL, 0, tmp_path), made)
     assert path.read_bytes() != content
+    for where, bit in ((8, 2), (9 + 60, 0)):  # the length of an array's header, which then hides its first numbers
+        content = bytearray(path.read_bytes())
+        content[content.index(b"\x93NUMPY") + where] ^= 1 << bit
+        path.write_bytes(content)
+        cache.cached.cache_clear()
+        same_speech(cache.cached(SMALL, 0, tmp_path), made)
     cache.cached.cache_clear()
 
 
@@ -300,6 +306,10 @@ def test_without_files_one_line_says_where_to_get_them(places, capsys):
         speech.load("vox")
 
 
+def flipped(content: bytes, place: int, bit: int) -> bytes:
+    return content[:place] + bytes([content[place] ^ 1 << bit]) + content[place + 1 :]
+
+
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
@@ -307,6 +317,7 @@ def test_without_files_one_line_says_where_to_get_them(places, capsys):
         (lambda path: write_wav(path, noise(0.4)), r"has 0\.40 s; an utterance needs 0\.5 s"),
         (lambda path: path.write_bytes(path.read_bytes()[:-1002]), r"is cut off: \d+ of \d+ samples are there"),
         (lambda path: path.write_bytes(b"RIFF"), "is no whole .wav file"),
+        (lambda path: path.write_bytes(flipped(path.read_bytes(), 17, 7)), "is no whole .wav file"),
         (lambda path: path.write_bytes(b"no sound at all, only words"), "is no whole .wav file"),
         (lambda path: path.unlink(), "does not exist"),
     ],

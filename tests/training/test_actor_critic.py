@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from lib import pruners
 from lib.base import BadInput
 from lib.models.game_player import ActorCritic, Sizes
 from lib.pruners import prunable
@@ -338,3 +339,18 @@ def test_a_film_keeps_moments_of_one_game_and_its_score(monkeypatch):
 def test_a_film_of_a_seed_below_0_is_refused():
     with pytest.raises(BadInput, match="seed=-1: expected a whole number, at least 0"):
         film(lambda seen: 0, "bricks", [0], seed=-1)
+
+
+def test_a_session_of_another_network_or_with_other_rows_is_refused_and_nothing_is_loaded(tmp_path):
+    train(start("bricks", 0, A2C, 24), 12, dict, tmp_path)
+    with pytest.raises(BadInput, match=r"\(every\)"):
+        train(start("bricks", 0, A2C, 24), 24, dict, tmp_path)
+
+    def pruned(network):
+        pruners.attach(network, {layer.name: torch.ones_like(layer.weight) > 0 for layer in prunable(network)})
+
+    other = start("bricks", 0, A2C, 24, prepare=pruned)
+    before = {name: tensor.clone() for name, tensor in other.network.state_dict().items()}
+    with pytest.raises(BadInput, match=r"\(network\)"):
+        train(other, 12, dict, tmp_path)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in other.network.state_dict().items())

@@ -137,6 +137,8 @@ def test_a_session_that_was_stopped_ends_with_the_same_numbers(tmp_path):
         {k: v for k, v in row.items() if k != "measured"} for row in rows
     ]
     assert torch.equal(states(*found), states(*expected))
+    with pytest.raises(BadInput, match=r"other settings \(data\)"):
+        play(state=state, images=255 - IMAGES)
 
 
 def test_other_sessions_see_other_batches():

@@ -163,3 +163,12 @@ def test_settings_that_make_no_sense_are_refused():
         PlainBCSettings(batch=0)
     with pytest.raises(BadInput, match="BCSettings: ranked='one': known are apart, together"):
         BCSettings(ranked="one")
+
+
+def test_data_of_another_number_of_actions_are_refused():
+    ours = agent("plain")
+    columns = data()
+    one = columns._replace(actions=columns.actions[:, :1])
+    draws = Draws(ours.seeds)
+    with pytest.raises(BadInput, match=f"the data have 1 actions, the agent {len(BOUND)}"):
+        ours.update(*draw_batch(ours, one, draws, 8, 9, 0))

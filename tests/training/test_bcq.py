@@ -335,3 +335,10 @@ def test_bfloat16_is_near_float32_and_the_weights_stay_float32():
 def test_settings_that_make_no_sense_are_refused(settings, line):
     with pytest.raises(BadInput, match=line):
         BCQSettings(**settings)
+
+
+def test_a_mask_of_a_critic_that_is_a_copy_is_refused():
+    ours = agent(RUNS, BCQSettings(**vars(SMALL) | {"twins": "copied"}))
+    mask = torch.zeros_like(dict(ours.networks.named_parameters())["critic.1.layers.0.weight"], dtype=torch.bool)
+    with pytest.raises(BadInput, match=r"critic\.1\.layers\.0\.weight: the second critic is a copy of the first"):
+        ours.attach({"critic.1.layers.0.weight": mask})

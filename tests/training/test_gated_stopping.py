@@ -33,6 +33,12 @@ def test_the_validation_split_is_a_part_of_the_training_set_and_never_trained_on
     assert shown == {tuple(row) for row in examples.scaled(left.train_inputs).tolist()}
 
 
+@pytest.mark.parametrize("share", [0.0, 1.0, float("nan"), float("inf")])
+def test_a_share_that_is_none_is_refused(share):
+    with pytest.raises(BadInput, match=f"validation={share} of 40 training examples leaves one part empty"):
+        hold_out(points(), share, seed=0)
+
+
 def test_the_test_set_decides_nothing():
     examples, models = points(), []
     for test_inputs in (examples.test_inputs, examples.test_inputs + 100):

@@ -69,6 +69,7 @@ def test_a_state_is_trained_further_and_only_by_its_own_settings(tmp_path):
         (agent(tau=0.5), RUNS, DATA, "tau"),
         (agent(runs=RUNS[::-1]), RUNS[::-1], DATA, "runs, masks"),
         (agent(), RUNS, Transitions(*(2 * column for column in DATA)), "data"),
+        (agent(), RUNS, DATA._replace(actions=DATA.actions.flip(0)), "data"),  # whose sums are the same
         (agent(pruned=False), RUNS, DATA, "pruning, masks"),
     ):
         with pytest.raises(BadInput, match=rf"other settings \({what}\)"):

@@ -65,6 +65,11 @@ def test_what_is_looked_at_through_a_box_is_laid_back_on_its_place(some):
             assert (box_of(one)[2:] <= box[2:]).all()
 
 
+def test_there_may_be_no_box():
+    nothing = cropped(np.zeros((0, SIDE, SIDE), bool), np.zeros((0, 4), np.float32), CELLS)
+    assert nothing.shape == (0, CELLS, CELLS)
+
+
 def test_a_box_is_filled_up_to_its_sides():
     full = pasted(torch.ones(1, 3, 3), torch.tensor([[5.0, 7.0, 12.0, 20.0]]), 32)
     expected = torch.zeros(1, 32, 32, dtype=torch.bool)

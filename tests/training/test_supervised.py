@@ -79,6 +79,8 @@ def test_images_are_scaled_per_channel_with_the_statistics_of_the_training_set()
 def test_a_feature_that_never_varies_is_refused():
     with pytest.raises(BadInput, match="train_inputs: 1 of 2 channels never vary"):
         Examples.of(data(np.array([[0.0, 1], [0, 2], [0, 3]]), test=1))
+    with pytest.raises(BadInput, match="train_inputs: 1 of 2 channels never vary"):  # whose mean is rounded
+        Examples.of(data(np.array([[0.1, 1], [0.1, 2], [0.1, 3]]), test=1))
 
 
 def test_a_read_only_memory_map_is_accepted_and_copied(tmp_path):

@@ -395,3 +395,23 @@ def test_unknown_and_unfit_environments_are_refused():
             Environments(moved, [0])
     with pytest.raises(BadInput, match="CartPole-v1: observations and actions must be vectors of numbers"):
         Environments("CartPole-v1", [0])
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5])
+def test_actions_do_not_depend_on_the_stack_however_many_are_asked_for(rows):
+    settings = replace(SMALL, hidden=(64, 64))
+    stack, seen = trainer("Hopper-v4", (3, 1, 2), settings), np.random.default_rng(0).normal(size=(3, rows, 11))
+    seen = seen.astype(np.float32)
+    together = stack.agent.act(seen)
+    for place, seed in enumerate((3, 1, 2)):
+        alone = trainer("Hopper-v4", (seed,), settings).agent.act(seen[place : place + 1])
+        np.testing.assert_array_equal(together[place], alone[0])
+
+
+def test_an_environment_without_a_limit_of_steps_is_refused_where_it_is_kept(tmp_path):
+    gym.register("Endless-v0", "gymnasium.envs.mujoco.hopper_v4:HopperEnv")
+    try:
+        with pytest.raises(BadInput, match="Endless-v0: only environments with a limit of steps can be kept"):
+            td3.train(trainer("Endless-v0"), 5, folder=tmp_path)
+    finally:
+        del gym.registry["Endless-v0"]

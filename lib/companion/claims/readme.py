@@ -150,7 +150,12 @@ def found(template: str, claims: pd.DataFrame, cells: pd.DataFrame) -> str:
         interval = ", ".join(format(end, form) for end in between)
         return format(sign * one.measured, form) + (f" [{interval}]" if one.seeds > 1 else "")
 
-    text = re.sub(r"\{(-?)([\w-]+)(?:@([\w-]+))?(\.low)?: ([a-z ]+?)(?: \| (\S+))?\}", number, template).strip()
+    try:
+        text = re.sub(r"\{(-?)([\w-]+)(?:@([\w-]+))?(\.low)?: ([a-z ]+?)(?: \| (\S+))?\}", number, template).strip()
+    except BadInput:
+        raise
+    except ValueError as error:  # of `format`
+        raise BadInput(f"found.md: {error}; expected a format such as .1f") from error
     if left := re.search(r"\{[^}]*\}?|\}", text):
         raise BadInput(f"found.md has {left[0]!r:.60}: expected {{claim-id: verdict}} or {{claim-id: verdict | .1f}}")
     return text

@@ -47,9 +47,15 @@ def checksum(claim: Mapping[str, Any], written_at: str, because: str = "") -> st
 
     Args:
         claim: all its parts by name, such as `vars` of a `Claim` gives them.
+
+    Raises:
+        BadInput: a part that JSON cannot hold.
     """
     deciding = {name: claim[name] for name in DECIDING}
-    text = json.dumps([deciding, written_at, because], sort_keys=True)
+    try:
+        text = json.dumps([deciding, written_at, because], sort_keys=True)
+    except TypeError as error:  # a date, a set, keys of several kinds
+        raise BadInput(f"claim {claim['id']}: expected texts, numbers, lists and mappings alone: {error}") from error
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
@@ -84,8 +90,11 @@ def write(claims: Iterable[Mapping[str, Any]], text: str, written_at: str, becau
         The new text, and the ids of the claims whose line is new.
 
     Raises:
-        BadInput: a criterion was changed and no reason is given.
+        BadInput: a criterion was changed and no reason is given, a reason that is not one line of text, or a claim
+            whose id and criterion do not stand as this module writes them: one line each, one below the other.
     """
+    if not because.isprintable():
+        raise BadInput(f"because={because!r}: expected one line of text")
     found = []
     for claim in claims:
         criterion = claim["criterion"]
@@ -99,13 +108,16 @@ def write(claims: Iterable[Mapping[str, Any]], text: str, written_at: str, becau
         parts = {"written_at": written_at, "checksum": checksum(claim, written_at, reason)}
         parts |= {"because": reason} if reason else {}
         line = ", ".join(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in parts.items())
-        head = re.compile(rf"^( *)- id: {re.escape(claim['id'])}\n(?: *criterion: .*\n)?", re.MULTILINE)
+        old = "" if criterion is None else r" *criterion: \{.*\}\n"
+        head = re.compile(rf"^( *)- id: {re.escape(claim['id'])}\n{old}", re.MULTILINE)
         text, count = head.subn(
             lambda match, line=line, name=claim["id"]: f"{match[1]}- id: {name}\n{match[1]}  criterion: {{{line}}}\n",
             text,
         )
         if count != 1:
-            raise BadInput(f"claim {claim['id']}: expected one line '- id: {claim['id']}', with nothing else on it")
+            below = "" if criterion is None else ", and right below it the criterion, in one line too"
+            expected = f"one line '- id: {claim['id']}', with nothing else on it{below}"
+            raise BadInput(f"claim {claim['id']}: expected {expected}")
         found.append(claim["id"])
     return text, found
 

@@ -156,12 +156,23 @@ def refuse_other_in_a_file(laid: Grid) -> None:
     Raises:
         BadInput: a number of more digits than a file keeps, or a text that reads as a number or as nothing.
     """
-    for configuration in laid.configurations.values():
-        for name, value in zip(laid.keys, laid.identity(configuration), strict=True):
-            again = pd.read_csv(io.StringIO(csv_text(pd.DataFrame({name: [value]}))))[name]
-            if len(again) != 1 or again[0] != value:
-                can = "six digits, and no texts that read as a number or as nothing"
-                raise BadInput(f"{laid.scale}.{laid.name}: {name} {value!r} would be another in a run file: {can}")
+    identities = [laid.identity(configuration) for configuration in laid.configurations.values()]
+    for name, values in zip(laid.keys, zip(*identities, strict=True), strict=True):
+        other = changed_by_a_file(name, values)
+        if other is None and len({isinstance(value, str) for value in values}) > 1:  # a column of numbers and texts
+            other = next(value for value in values if not isinstance(value, str))
+        if other is not None:
+            can = "six digits, no texts that read as a number or as nothing, and no texts beside numbers"
+            raise BadInput(f"{laid.scale}.{laid.name}: {name} {other!r} would be another in a run file: {can}")
+
+
+def changed_by_a_file(name: str, values: Iterable[Any]) -> Any:
+    """Return the first of a column's values that a run file would give back as something else; None: there is none."""
+    for value in values:
+        again = pd.read_csv(io.StringIO(csv_text(pd.DataFrame({name: [value]}))))[name]
+        if len(again) != 1 or again[0] != value:
+            return value
+    return None
 
 
 def load(name: str) -> ModuleType:
@@ -203,13 +214,15 @@ def check_rows(experiment: ModuleType, configuration: Mapping[str, Any], rows: A
 
     Raises:
         BadInput: no list of dictionaries, none at all, a column that no row has, a row without what tells it from
-            others, or a value that is no text or plain number.
+            others or with another configuration's, a value that is no text or plain number, or a text that a run file
+            would give back as something else.
     """
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise BadInput(f"run gives {type(rows).__name__}: expected a list of dictionaries, one a row")
     if not rows:  # the run file, from which a later sweep goes on, would not have this configuration
         raise BadInput("run gives no rows: expected one or more for each configuration")
-    index = index_of(experiment, keys_of(experiment, [configuration]))
+    keys = keys_of(experiment, [configuration])
+    index = index_of(experiment, keys)
     for name in experiment.COLUMNS:
         without = [row for row in rows if name not in row]
         if len(without) == len(rows) or (without and name in index):
@@ -219,6 +232,13 @@ def check_rows(experiment: ModuleType, configuration: Mapping[str, Any], rows: A
             if value is not None and not isinstance(value, str | int | float):
                 found = f"{name}={value!r:.40}, a {type(value).__name__}"
                 raise BadInput(f"run gives {found}: expected texts and plain numbers; float(...) makes one")
+    for name in experiment.COLUMNS:
+        texts = {row[name] for row in rows if isinstance(row.get(name), str)}
+        if (other := changed_by_a_file(name, texts)) is not None:
+            raise BadInput(f"run gives {name}={other!r}, which a run file gives back as a number or as nothing")
+    for name in keys:
+        if odd := [row[name] for row in rows if row[name] != configuration[name]]:
+            raise BadInput(f"run gives rows of {name} {odd[0]!r}: the configuration has {configuration[name]!r}")
     return rows
 
 

@@ -184,7 +184,7 @@ def finish(asked: argparse.Namespace, one: Sweep, failed: list[Path], processes:
     work, entries, csv = one.work, one.entries, one.csv
     if failed:
         keep_partial(asked, one, processes, commit)
-        what = failed[0].read_text().rstrip().splitlines()[-1]
+        what = error_of(failed[0].read_text())
         raise BadInput(
             f"{len(failed)} of {len(work.configurations)} configurations failed, {len(entries)} are finished and kept; "
             f"the first: {what}; its traceback is in {os.path.relpath(failed[0])}"
@@ -210,6 +210,13 @@ def write(one: Sweep, processes: int, commit: str) -> None:
     """Write the CSV of what is finished, and its provenance."""
     own = {key: entry for key, entry in one.entries.items() if key not in one.resumed}
     provenance.write(one.csv, one.table(), one.work, own, one.earlier, processes, commit)
+
+
+def error_of(report: str) -> str:
+    """Find what was raised in a report that ends in a traceback; of several lines the first, which names the error."""
+    lines = report.rstrip().splitlines()
+    frame = max((number for number, line in enumerate(lines) if line.startswith('  File "')), default=len(lines))
+    return next((line for line in lines[frame:] if not line.startswith(" ")), lines[-1])
 
 
 def keep_partial(asked: argparse.Namespace, one: Sweep, processes: int, commit: str) -> None:

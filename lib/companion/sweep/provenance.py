@@ -7,6 +7,7 @@ are finished, so that another machine can go on from the CSV. What was computed 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import platform
 import subprocess
@@ -199,6 +200,8 @@ def _checked(path: Path, origin: Any) -> dict:
     _expect(path, origin, {"sha256": str, "parts": list})
     for part in origin["parts"]:
         _expect(path, part, {"commit": str, "source_hash": str, "seconds": int | float, "finished": list})
+        if not math.isfinite(part["seconds"]):
+            raise BadInput(f"{path.name} is damaged: a part took {part['seconds']} seconds")
         if not all(isinstance(one, str) for one in part["finished"]):
             raise BadInput(f"{path.name} is damaged: a part's finished are no keys of configurations")
     return origin

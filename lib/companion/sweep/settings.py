@@ -52,7 +52,9 @@ def _of_scale(scale: str, params: Path) -> Mapping:
         raise BadInput(f"{params.name}: expected scales by name, found {content!r}")
     if scale not in content:
         raise BadInput(f"no scale {scale!r} in {params.name}; there are: {', '.join(map(str, content))}")
-    return content[scale] if isinstance(content[scale], Mapping) else {}
+    if not isinstance(content[scale], Mapping) or not content[scale]:
+        raise BadInput(f"{params.name}: scale {scale} has no settings; expected experiments by name")
+    return content[scale]
 
 
 def each_seed(tasks: Iterable[Any]) -> list[dict]:

@@ -13,7 +13,8 @@ BALL, BAT, BRICK = 255, 200, 128
 
 
 class Bricks:
-    """Move a ball by one pixel a step along a diagonal; a brick that it hits is gone and earns a point.
+    """Move a ball by one pixel a step along a diagonal; a brick that it hits is gone and earns a point. Where it
+    bounces up or down it moves sideways only, and may then lie on a brick that stays.
 
     The ball comes back from the sides, from above, from bricks and from the paddle in the last row, which moves by one
     pixel a step. To be learned within seconds the game also gives a point for each ball that the paddle returns, which

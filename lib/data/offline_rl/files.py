@@ -84,7 +84,7 @@ def read_hdf5(file: Path | BinaryIO, name: str) -> dict[str, np.ndarray]:
             arrays = {key: np.asarray(one) for key, one in sets.items()}
     except FileNotFoundError as error:
         raise BadInput(f"{name} does not exist; name a D4RL file in HDF5 format") from error
-    except (OSError, RuntimeError) as error:  # RuntimeError: links that go in a circle
+    except (OSError, RuntimeError, KeyError) as error:  # RuntimeError: links that go in a circle; KeyError: damaged
         raise BadInput(f"{name} is no whole HDF5 file ({' '.join(str(error).split())})") from error
     for key in ("terminals", "timeouts"):  # or a NaN would count as true
         if (other := ~np.isin(arrays[key], (0, 1))).any():

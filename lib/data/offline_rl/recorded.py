@@ -61,7 +61,10 @@ def episode(
     seen, actions, rewards = [observation.astype(np.float32)], [], []
     terminal = timeout = False
     while not (terminal or timeout) and len(rewards) < limit:
-        action = np.clip(act(seen[-1][None])[0] + shocks[len(rewards)], -1, 1).astype(np.float32)
+        chosen = np.asarray(act(seen[-1][None]))
+        if chosen.shape != (wanted := (1, *game.action_space.shape)):
+            raise BadInput(f"the policy's actions for one observation have shape {chosen.shape}, expected {wanted}")
+        action = np.clip(chosen[0] + shocks[len(rewards)], -1, 1).astype(np.float32)
         observation, reward, terminal, timeout, _ = game.step(action)
         seen.append(observation.astype(np.float32))
         actions.append(action)

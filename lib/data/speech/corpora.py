@@ -69,7 +69,7 @@ def wav_clip(path: Path, speaker: str, sex: str = "") -> Clip:
             samples = file.getnframes()
     except FileNotFoundError as error:
         raise BadInput(f"{path} does not exist") from error
-    except (wave.Error, EOFError, OSError) as error:
+    except (wave.Error, EOFError, OSError, RuntimeError, ValueError) as error:  # RuntimeError: a chunk too long
         raise BadInput(f"{path} is no whole .wav file ({error or 'it ends too early'}): fetch it again") from error
     if found != (RATE, 1, 16):
         raise BadInput(f"{path} has {found[0]} Hz, {found[1]} channels, {found[2]} bits; expected {RATE} Hz, 1, 16")

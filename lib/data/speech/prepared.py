@@ -97,7 +97,8 @@ def _compare(files: dict[str, Path]) -> None:
         known = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         known = None
-    if altered := [array for array in digests if known is None or known.get(array) != digests[array]]:
+    known = known if isinstance(known, dict) else {}
+    if altered := [array for array in digests if known.get(array) != digests[array]]:
         raise BadInput(f"{files[altered[0]]} is not as it was computed: move {path.parent} away, it is made anew")
 
 

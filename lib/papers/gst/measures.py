@@ -61,10 +61,13 @@ def ends(
         runs: one row an evaluation, columns KEYS, step, return and others.
         steps: only runs of at least so many; None: all.
         part: of the training, over which returns are averaged.
+
+    Raises:
+        WentWrong: a run with an evaluation there that is no number.
     """
     length = runs.groupby(KEYS).step.transform("max")
     within = (runs.step > part[0] * length) & (runs.step <= part[1] * length)
-    late = runs[within].groupby(KEYS)["return"].mean()
+    late = pairs.mean(runs[within], KEYS, "return")
     last = runs[(runs.step == length) & (length >= (steps or 0))]
     last = last[pd.MultiIndex.from_frame(last[KEYS]).isin(late.index)]  # the others have no evaluation in this part
     return last.assign(**{"return": late.loc[pd.MultiIndex.from_frame(last[KEYS])].to_numpy()})
@@ -261,11 +264,7 @@ def method_of(row: object) -> str:
 
 
 def accuracy_lead(runs: pd.DataFrame, chosen: Mapping[str, object], against: Mapping[str, object] = PLAIN) -> Values:
-    """Compute how many points more test accuracy the chosen classifiers have in the end than others of the same seed.
-
-    Args:
-        runs: of gst_images, one row an epoch.
-    """
+    """Compute by how many points the chosen runs of gst_images end above others of the same seed in test accuracy."""
     return _beyond(runs, chosen, against, lambda both: both.one - both.other, "accuracy")
 
 
@@ -301,10 +300,10 @@ def score(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int = 0) -> V
 
 
 def played(runs: pd.DataFrame, steps: int = 0) -> pd.DataFrame:
-    """Select each player's last row, its return averaged over the last fifth of at least so many steps."""
+    """Select each player's last row, its return averaged over the last fifth of at least so many steps, as `ends`."""
     keys = [name for name in BEYOND_KEYS if name in runs]
     length = runs.groupby(keys).step.transform("max")
-    late = runs[runs.step > (1 - END) * length].groupby(keys)["return"].mean()
+    late = pairs.mean(runs[runs.step > (1 - END) * length], keys, "return")
     last = runs[(runs.step == length) & (length >= steps)]
     return last.assign(**{"return": late.reindex(pd.MultiIndex.from_frame(last[keys])).to_numpy()})
 

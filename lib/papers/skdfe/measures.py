@@ -15,6 +15,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 from lib.base import BadInput, refuse_twice
+from lib.companion.pairs import refuse_wrong
 from lib.companion.statistics import Interval
 from lib.data.speech.filterbank import BANDS
 from lib.models.bifpn import SelfTeacher
@@ -194,10 +195,16 @@ def _contrasts(
 
 
 def _errors(runs: pd.DataFrame, column: str) -> Iterator[tuple[str, pd.DataFrame]]:
-    """For each cell its name and what `log_interval` takes, where it has the column (not all have a gap)."""
-    for (data, trials, width), rows in _named(runs).dropna(subset=column).groupby(CELL):
-        name = f"{data}/{trials}, width {width}"
-        yield name, rows.set_index(["system", "seed", "draw"])[column].unstack("draw")
+    """For each cell its name and what `log_interval` takes, where it has the column (not all have a gap).
+
+    Raises:
+        WentWrong: an error that is no number.
+    """
+    named = _named(runs)
+    for (data, trials, width), rows in (named.dropna(subset=column) if column == "gap" else named).groupby(CELL):
+        errors = rows.set_index(["system", "seed", "draw"])[column]
+        refuse_wrong(errors)
+        yield f"{data}/{trials}, width {width}", errors.unstack("draw")
 
 
 def _named(runs: pd.DataFrame) -> pd.DataFrame:

@@ -144,3 +144,30 @@ def test_the_projects_own_criteria_are_all_written():
 def test_a_paper_without_such_lines_is_read_all_the_same(folder: Path):
     assert [claim.criterion for claim in papers.read(folder)[0].claims] == [None] * 3
     assert yaml.safe_load(TEXT)["claims"][0]["id"] == "first"
+
+
+@pytest.mark.parametrize("apart", ["moved", "two lines"])
+def test_a_criterion_that_stands_elsewhere_is_refused_and_nothing_is_written(folder: Path, apart: str):
+    program.write_criteria(folder=folder)
+    line = next(line for line in text(folder).splitlines(keepends=True) if "criterion:" in line)
+    if apart == "moved":
+        change(folder, line, "")
+        change(folder, "    kind: relation\n", "    kind: relation\n" + line)
+    else:
+        change(folder, line, line.replace(", checksum", ",\n      checksum"))
+    change(folder, "at_least: -0.3", "at_least: -1.0")
+    before = text(folder)
+    with pytest.raises(BadInput, match=r"claim first: expected one line '- id: first', .*right below it the criterion"):
+        program.write_criteria(because="why", folder=folder)
+    assert text(folder) == before
+
+
+def test_a_reason_that_no_file_can_hold_is_refused(folder: Path):
+    with pytest.raises(BadInput, match="expected one line of text"):
+        program.write_criteria(because="why\x85", folder=folder)
+
+
+def test_a_part_that_has_no_checksum_is_refused(folder: Path):
+    change(folder, "share: 0.5", "since: 2020-01-01")
+    with pytest.raises(BadInput, match="claim first: expected texts, numbers, lists and mappings alone"):
+        program.write_criteria(folder=folder)

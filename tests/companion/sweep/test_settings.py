@@ -109,8 +109,8 @@ def test_a_list_with_a_value_twice_is_refused_with_its_name():
     ("text", "line"),
     [
         ("quick: {other: {a: 1}, more: {}}", "p.yaml: scale quick has no 'x'; it has: other, more"),
-        ("quick:", "p.yaml: scale quick has no 'x'; it has: nothing"),
-        ("quick: 3", "p.yaml: scale quick has no 'x'; it has: nothing"),
+        ("quick:", "p.yaml: scale quick has no settings; expected experiments by name"),
+        ("quick: 3", "p.yaml: scale quick has no settings; expected experiments by name"),
         ("real: {x: {a: 1}}\npaper:", "no scale 'quick' in p.yaml; there are: real, paper"),
         ("", "no scale 'quick' in p.yaml; there are: "),
         ("- 1", "p.yaml: expected scales by name, found [1]"),

@@ -279,3 +279,24 @@ def test_rows_that_are_no_table_fail_with_one_line(toy, rows, line: str, given: 
     outcome = run_one("toy", {"name": "a", "steps": 2}, Context())
     assert outcome["status"] == "failed"
     assert outcome["traceback"].rstrip().endswith(f"BadInput: {line}")
+
+
+@pytest.mark.parametrize("values", [[64, "64x64"], [True, "yes"], [0.5, "half"]])
+def test_a_key_of_numbers_and_texts_is_refused_because_a_file_would_make_texts_of_all(toy, values):
+    minimal(toy, configurations=lambda settings: [{"name": value, "steps": 2} for value in values])
+    with pytest.raises(BadInput, match="would be another in a run file"):
+        grid("toy", "quick", toy.params)
+
+
+@pytest.mark.parametrize(
+    ("row", "line"),
+    [
+        ({"name": "b", "step": 1, "value": 1}, "run gives rows of name 'b': the configuration has 'a'"),
+        ({"name": "a", "step": 1, "value": "NA"}, "run gives value='NA', which a run file gives back as a number or"),
+        ({"name": "a", "step": 1, "value": "007"}, "run gives value='007', which a run file gives back as a number or"),
+    ],
+)
+def test_rows_that_a_run_file_would_not_give_back_fail(toy, row, line: str):
+    minimal(toy, run=lambda configuration, context: [row])
+    outcome = run_one("toy", {"name": "a", "steps": 2}, Context())
+    assert (outcome["status"], line in outcome["traceback"]) == ("failed", True)

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -193,3 +194,12 @@ def test_quick_results_are_computed_on_the_processor(monkeypatch: pytest.MonkeyP
     assert [sweep.choose_device("auto", scale) for scale in ("quick", "real")] == ["cpu", "cuda"]
     with pytest.raises(BadInput, match="--device cuda: quick results are the same everywhere"):
         sweep.choose_device("cuda", "quick")
+
+
+def test_of_an_error_of_several_lines_the_first_is_said():
+    try:
+        raise ValueError("a\n\n  b\n")
+    except ValueError:
+        report = traceback.format_exc()
+    assert sweep.error_of(f"{{}}\n\n{report}") == "ValueError: a"
+    assert sweep.error_of("a worker died\n") == "a worker died"

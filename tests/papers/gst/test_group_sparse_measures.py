@@ -1,9 +1,11 @@
 """Measures of group-sparse training on runs small enough to compute by hand."""
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from lib.base import BadInput
+from lib.companion.pairs import WentWrong
 from lib.papers.gst import measures
 
 DENSE = ("dense", 1, 0.0, "none", 0, "none")
@@ -239,3 +241,11 @@ def test_what_pruning_saves_is_what_blocks_alone_do_not_by_the_share_of_each_net
     alone = runs.assign(compression_ratio=0.35)
     found = measures.saved_by_pruning(alone, {"method": "gst"})
     assert found == {"bricks a2c, GST, B = 2 to the end": pytest.approx({0: 0.0, 1: 0.0})}
+
+
+def test_an_evaluation_that_is_no_number_is_not_left_out_of_its_mean(table):
+    table.loc[table.index[-1], "return"] = np.nan
+    with pytest.raises(WentWrong, match=r"the run of .* ends without a number in return"):
+        measures.ends(table)
+    with pytest.raises(WentWrong, match=r"the run of .* ends without a number in return"):
+        measures.played(table)

@@ -273,6 +273,7 @@ def test_bfloat16_trains_too_and_divergence_is_said(utterances):
     ("make", "said"),
     [
         (lambda: DistillationTraining(0, 4, 12, 0.1), "epochs=0, batch=4, frames=12 must all be 1 or more"),
+        (lambda: DistillationTraining(1, 4, 12, 0.1, math.inf), "warmup=inf: expected a rate above 0 and a warm-up of"),
         (lambda: DistillationTraining(1, 4, 12, -0.1), "learning_rate=-0.1, warmup=1.0: expected a rate above 0"),
         (lambda: DistillationTraining(1, 4, 12, 0.1, precision="half"), "precision='half'"),
         (lambda: DistillationTraining(1, 4, 12, 0.1, weight_decay=-1.0), "weight_decay=-1.0: expected a finite number"),

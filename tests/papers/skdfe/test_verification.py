@@ -9,6 +9,7 @@ from scipy import stats
 
 from lib.base import BadInput, build
 from lib.companion.claims import papers
+from lib.companion.pairs import WentWrong
 from lib.companion.statistics import REPRODUCED, Interval, verdict
 from lib.companion.sweep import settings
 from lib.papers.skdfe import figures, measures
@@ -250,3 +251,14 @@ def test_every_system_that_a_claim_names_is_trained_at_the_papers_scale():
         named |= {claim.measure["system"]} if "system" in claim.measure else set()
     assert named
     assert named <= trained
+
+
+@pytest.mark.parametrize("lost", ["a draw", "a seed", "all"])
+def test_an_error_that_is_no_number_is_refused_and_not_left_out(lost):
+    table = runs({BOTH: [[17.0, 17.5, 18.0], [18.0, 17.0, 18.5]], PLAIN: [[25.0, 24.0, 26.0], [24.0, 25.0, 26.0]]})
+    rows = table.index[table.distillation == "both"]
+    where = {"a draw": rows[:1], "a seed": rows[table.seed[rows] == 1], "all": rows}[lost]
+    measures.improvement(table, [BOTH], [PLAIN])
+    table.loc[where, "eer"] = np.nan
+    with pytest.raises(WentWrong, match="ends without a number in eer"):
+        measures.improvement(table, [BOTH], [PLAIN])

@@ -48,7 +48,7 @@ class DistillationTraining:
         if min(self.epochs, self.batch, self.frames) < 1:
             given = f"epochs={self.epochs}, batch={self.batch}, frames={self.frames}"
             raise BadInput(f"training: {given} must all be 1 or more")
-        if not (0 < self.learning_rate < math.inf and self.warmup >= 0):
+        if not (0 < self.learning_rate < math.inf and 0 <= self.warmup < math.inf):
             given = f"learning_rate={self.learning_rate}, warmup={self.warmup}"
             raise BadInput(f"training: {given}: expected a rate above 0 and a warm-up of 0 or more")
         if not 0 <= self.weight_decay < math.inf:
