@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import Any
 
 from lib import base
 from lib.base import BadInput, Count, build, refuse_twice
@@ -130,6 +131,10 @@ class Paper:
     slips: tuple[Slip, ...] = ()
     name: str = ""
 
+    def criteria(self) -> list[dict[str, Any]]:
+        """List all parts of each claim by name, with the data that the paper used for it: other data is a stand-in."""
+        return [vars(claim) | {"data": claim.data or self.data} for claim in self.claims]
+
 
 def read(folder: Path = base.PAPERS, changed: bool = False) -> list[Paper]:
     """Read all papers, by their number.
@@ -154,7 +159,7 @@ def read(folder: Path = base.PAPERS, changed: bool = False) -> list[Paper]:
     for paper in papers:
         grounds_first(paper)
         if not changed:
-            refuse_changed(vars(claim) for claim in paper.claims)
+            refuse_changed(paper.criteria())
     return sorted(papers, key=lambda paper: paper.paper)
 
 

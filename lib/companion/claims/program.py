@@ -68,8 +68,7 @@ def write_criteria(because: str = "", folder: Path = base.PAPERS) -> None:
     texts = {paper.name: (folder / paper.name / "claims.yaml").read_text() for paper in there}
     at, new = written.commit(), []
     for paper in there:
-        claims = [vars(claim) for claim in paper.claims]
-        texts[paper.name], ids = written.write(claims, texts[paper.name], at, because)
+        texts[paper.name], ids = written.write(paper.criteria(), texts[paper.name], at, because)
         new += ids
     for name, text in texts.items():  # when all of them could be written
         if text != (path := folder / name / "claims.yaml").read_text():

@@ -46,7 +46,7 @@ def checksum(claim: Mapping[str, Any], written_at: str, because: str = "") -> st
     """Compute the 8 hexadecimal digits that change with anything that decides the verdict of a claim.
 
     Args:
-        claim: all its parts by name, such as `vars` of a `Claim` gives them.
+        claim: all its parts by name, such as `Paper.criteria` lists them.
 
     Raises:
         BadInput: a part that JSON cannot hold.

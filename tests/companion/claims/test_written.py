@@ -102,6 +102,13 @@ def test_a_loosened_criterion_is_refused_until_a_reason_stands_beside_it(folder:
     assert (second.criterion.written_at, second.criterion.because) == ("1234567", "")
 
 
+def test_the_papers_own_data_decide_too_because_on_others_no_number_is_judged(folder: Path):
+    program.write_criteria(folder=folder)
+    change(folder, "\ndata: [digits]", "\ndata: [cifar10]")
+    with pytest.raises(BadInput, match="claim first: its criterion is not the one that was written"):
+        papers.read(folder)
+
+
 def test_the_reason_of_an_earlier_change_stays(folder: Path):
     program.write_criteria(folder=folder)
     for old, new, why in (("-0.3", "-0.5", "it was too strict"), ("-0.5", "-0.4", "it was too loose")):
