@@ -87,12 +87,15 @@ def make(images: np.ndarray, labels: np.ndarray, count: int, layout: Layout, see
         labels: int64 [N].
 
     Raises:
-        BadInput: images of colours, no canvas asked for, or a seed below 0.
+        BadInput: images of colours, no images or one that is all black, no canvas asked for, or a seed below 0.
     """
     refuse_uncounted(count=count)
     refuse_uncounted(0, seed=seed)
     if images.ndim != 4 or images.shape[1] != 1:
         raise BadInput(f"canvases are made of grey images [N, 1, h, w], these have shape {list(images.shape)}")
+    if not len(images) or (black := ~images.any((1, 2, 3))).any():
+        none = f"image {int(black.argmax())} is all black" if len(images) else "there are none"
+        raise BadInput(f"canvases are made of images with something white on them; {none}")
     pages = [_page(images, labels, layout, np.random.default_rng((seed, number))) for number in range(count)]
     canvases, boxes, names, outlines = zip(*pages, strict=True)
     return Canvases(np.stack(canvases)[:, None], boxes, names, outlines)

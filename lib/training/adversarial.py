@@ -78,12 +78,14 @@ def fit(
         One row an epoch: epoch (from 1), generator and discriminator (mean losses in nats), measured.
 
     Raises:
-        BadInput: fewer images than a batch has, or a file of another session.
+        BadInput: fewer images than a batch has, a network that is wholly frozen, or a file of another session.
         FloatingPointError: a loss is not finite.
     """
     if len(images) < settings.batch:
         raise BadInput(f"training: batch={settings.batch}, but there are only {len(images)} images")
     both = nn.ModuleDict({"generator": generator, "discriminator": discriminator})
+    if frozen := [name for name, one in both.items() if not any(weight.requires_grad for weight in one.parameters())]:
+        raise BadInput(f"all of the {frozen[0]} is frozen: nothing of it would learn; thaw some of its weights")
     if settings.precision == "bfloat16":  # a layout in which such convolutions run faster
         both.to(memory_format=torch.channels_last)
     optimizers = Optimizers(both, settings)

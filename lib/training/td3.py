@@ -361,6 +361,7 @@ def train(
         BadInput: the folder's session is another, or has been trained for more steps than these.
     """
     if folder is not None:
+        trainer.environments.state_dict()  # refused before hours of training, not at the first save
         trainer.load(folder)
     if trainer.steps > steps:
         where = "this stack" if folder is None else folder

@@ -90,6 +90,10 @@ def test_bad_input_is_named():
         Layout(side=48, smallest=8, largest=60)
     with pytest.raises(BadInput, match="grey images"):
         make(np.zeros((3, 3, 8, 8), np.uint8), LABELS, 1, LAYOUT, 0)
+    with pytest.raises(BadInput, match="something white on them; there are none"):
+        make(DIGITS[:0], LABELS[:0], 1, LAYOUT, 0)
+    with pytest.raises(BadInput, match="something white on them; image 1 is all black"):
+        make(np.concatenate([DIGITS[:1], 0 * DIGITS[:1]]), LABELS[:2], 1, LAYOUT, 0)
     with pytest.raises(BadInput, match="part 'valid': known are train, test"):
         load("digits", "valid", 1, LAYOUT)
     with pytest.raises(BadInput, match="count=0: expected a whole number, at least 1"):

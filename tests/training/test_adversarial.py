@@ -85,6 +85,14 @@ def test_a_frozen_layer_of_either_network_stays_frozen():
     assert all(map(torch.equal, frozen, before))
 
 
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_network_that_is_wholly_frozen_is_refused(place):
+    networks = pair()
+    networks[place].requires_grad_(False)
+    with pytest.raises(BadInput, match=f"all of the {('generator', 'discriminator')[place]} is frozen"):
+        fit(*networks, IMAGES, replace(SETTINGS, epochs=1), 7)
+
+
 def test_a_batch_that_is_not_full_is_left_out_and_rows_are_epochs():
     generator, _, rows = play(measure=lambda generator: float(not generator.training))
     assert [row["epoch"] for row in rows] == [1, 2, 3]

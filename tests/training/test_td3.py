@@ -322,6 +322,7 @@ def test_another_session_is_refused(tmp_path):
         td3.start("Aim-v0", [], td3.Settings())
     with pytest.raises(BadInput, match="Aim-v0: only MuJoCo environments can be kept"):
         td3.train(trainer("Aim-v0"), 5, folder=tmp_path / "other")
+    assert not (tmp_path / "other").exists()
 
 
 def test_fewer_steps_than_the_folder_has_are_refused(tmp_path):
