@@ -210,6 +210,15 @@ def refuse_unknown(task: Any, **known: Collection[str]) -> None:
             raise BadInput(f"{field} {value!r}: known are {', '.join(names)}")
 
 
+@contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Say first what it is about, such as a layer's name, in the line that refuses something within."""
+    try:
+        yield
+    except BadInput as error:
+        raise BadInput(f"{what}: {error}") from error
+
+
 def refuse_uncounted(least: int = 1, **counts: Any) -> None:
     """Refuse what is no whole number of something, or fewer than the least: `refuse_uncounted(every=self.every)`.
 

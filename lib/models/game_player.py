@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from lib.base import BadInput
+from lib.base import BadInput, naming, refuse_uncounted
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,10 @@ class Sizes:
     def __post_init__(self):
         if not len(self.channels) == len(self.kernels) == len(self.strides) >= 1:
             raise BadInput("network: channels, kernels and strides must be as many as the convolutions, at least 1")
-        if min(*self.channels, *self.kernels, *self.strides, self.hidden) < 1:
-            raise BadInput(f"network: channels, kernels, strides and hidden must be at least 1, this is {self}")
+        with naming("network"):
+            for name in ("channels", "kernels", "strides"):
+                refuse_uncounted(**{f"{name}[{place}]": count for place, count in enumerate(getattr(self, name))})
+            refuse_uncounted(hidden=self.hidden)
 
 
 class ActorCritic(nn.Module):

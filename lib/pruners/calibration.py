@@ -23,12 +23,12 @@ import torch
 from torch import Tensor, nn
 
 from lib import pruners
-from lib.base import BadInput
+from lib.base import BadInput, naming
 from lib.kernels.int8 import LARGEST, Histogram, quantise, scale_of, threshold, weight_scales
 from lib.pruners import kinds
 from lib.pruners.behind import bake
 from lib.pruners.inputs import Inputs, duplicate, each, entering, feed, replaced
-from lib.pruners.layers import Prunable, Select, leave_out, matrices, naming
+from lib.pruners.layers import Prunable, Select, leave_out, matrices
 from lib.pruners.selected import words
 from lib.pruners.uses import leave_uncalled
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -282,15 +281,6 @@ def _why(owners: Sequence[tuple[str, nn.Module, str, Layout | str]]) -> str:
     if layouts and not weight.numel():
         return "it is empty"
     return f"its numbers are {weight.dtype}" if layouts and not weight.is_floating_point() else ""
-
-
-@contextmanager
-def naming(what: str) -> Iterator[None]:
-    """Put a layer's name, or what else it is about, before the line that refuses something within."""
-    try:
-        yield
-    except BadInput as error:
-        raise BadInput(f"{what}: {error}") from error
 
 
 def leave_out(name: str, why: str) -> None:

@@ -22,10 +22,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lib.base import BadInput, refuse_uncounted
+from lib.base import BadInput, naming, refuse_uncounted
 from lib.pruners import kinds
 from lib.pruners.inputs import Inputs, duplicate, each, entering, feed
-from lib.pruners.layers import Prunable, Scores, Select, chosen, leave_out, naming, prunable
+from lib.pruners.layers import Prunable, Scores, Select, chosen, leave_out, prunable
 from lib.pruners.masks import attach, attached, inverts, original, original_of
 from lib.pruners.patterns import Pattern, fitting
 from lib.pruners.scores import product

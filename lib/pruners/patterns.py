@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lib.base import BadInput
+from lib.base import BadInput, naming
 from lib.kernels.selection import all_but_lowest, highest_of_each
-from lib.pruners.layers import Prunable, Scores, Select, chosen, eligible, layout, naming
+from lib.pruners.layers import Prunable, Scores, Select, chosen, eligible, layout
 from lib.pruners.scores import magnitude
 
 SCOPES = ("row", "layer", "network", "global")

@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
 from torch.nn.utils import parametrize
 
-from lib.base import BadInput
+from lib.base import BadInput, naming
 from lib.pruners import kinds
 from lib.pruners.behind import bake
-from lib.pruners.layers import Layout, Prunable, Select, chosen, leave_out, naming, prunable
+from lib.pruners.layers import Layout, Prunable, Select, chosen, leave_out, prunable
 from lib.pruners.masks import Following, attach, is_parameter, refuse_inference
 from lib.pruners.patterns import Pattern, fitting
 from lib.pruners.selected import words

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from tqdm import tqdm
 
-from lib.base import BadInput, refuse_unknown
+from lib.base import BadInput, naming, refuse_uncounted, refuse_unknown
 from lib.models.game_player import ActorCritic, Sizes
 from lib.training import checkpoints
 from lib.training.callbacks import Callback
@@ -72,9 +72,9 @@ class Settings:
     def __post_init__(self):
         check(self.precision, "actor_critic")
         refuse_unknown(self, learner=LOSSES)
-        for name in ("games", "steps", "epochs", "parts", "frames"):
-            if getattr(self, name) < 1:
-                raise BadInput(f"actor_critic: {name}={getattr(self, name)} must be at least 1")
+        with naming("actor_critic"):
+            counts = ("games", "steps", "epochs", "parts", "frames")
+            refuse_uncounted(**{name: getattr(self, name) for name in counts})
         for name in ("learning_rate", "discount", "trace"):
             if not 0 < getattr(self, name) <= 1:
                 raise BadInput(f"actor_critic: {name}={getattr(self, name)} must lie in (0, 1]")

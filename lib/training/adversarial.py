@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lib.base import BadInput, Range
+from lib.base import BadInput, Range, naming, refuse_uncounted
 from lib.models.dcgan import Discriminator, Generator, noise
 from lib.training.checkpoints import Session, checksum
 from lib.training.precision import autocast, check
@@ -43,8 +43,9 @@ class Play:
     precision: str = "float32"
 
     def __post_init__(self):
-        if self.epochs < 1 or self.batch < 2:
-            raise BadInput(f"training: epochs={self.epochs}, batch={self.batch}: expected at least 1 and 2")
+        with naming("training"):
+            refuse_uncounted(epochs=self.epochs)
+            refuse_uncounted(2, batch=self.batch)
         if not (0 < self.learning_rate < math.inf and 0 <= self.beta1 < 1):
             given = f"learning_rate={self.learning_rate}, beta1={self.beta1}"
             raise BadInput(f"training: {given}: expected a rate above 0 and beta1 in [0, 1)")

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lib.base import BadInput
+from lib.base import BadInput, naming, refuse_uncounted
 from lib.data.offline_rl.bundle import Bundle
 from lib.pruners import prunable
 from lib.pruners.masks import checked
@@ -42,8 +42,10 @@ class AgentSettings(Protocol):
 def check(settings: AgentSettings) -> None:
     """Refuse settings that no agent can have; the VAE's `ranked` and `latent_limit` where they are there."""
     where = type(settings).__name__
-    if settings.batch < 1 or not settings.learning_rate > 0:
-        raise BadInput(f"{where}: batch={settings.batch} must be at least 1, rate={settings.learning_rate} above 0")
+    with naming(where):
+        refuse_uncounted(batch=settings.batch)
+    if not settings.learning_rate > 0:
+        raise BadInput(f"{where}: learning_rate={settings.learning_rate} must be above 0")
     precision.check(settings.precision, where)
     if getattr(settings, "ranked", "apart") not in ("apart", "together"):
         raise BadInput(f"{where}: ranked={settings.ranked!r}: known are apart, together")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from lib.base import BadInput
+from lib.base import BadInput, naming, refuse_uncounted
 from lib.models.mlp import MLP, Bounded, generators
 from lib.models.vae import VAE
 from lib.training.agents import ACTING, INITIAL, Agent, Draws, Objective, Policy, Transitions, check
@@ -65,8 +65,8 @@ class BCQSettings:
         for name in ("discount", "tau", "minimum_weight", "phi"):
             if not 0 <= getattr(self, name) <= 1:
                 raise BadInput(f"BCQSettings: {name}={getattr(self, name)} must lie in [0, 1]")
-        if self.target_samples < 1 or self.acting_samples < 1:
-            raise BadInput("BCQSettings: target_samples and acting_samples must be at least 1")
+        with naming("BCQSettings"):
+            refuse_uncounted(target_samples=self.target_samples, acting_samples=self.acting_samples)
 
 
 class BCQ(Agent):

@@ -21,9 +21,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from lib.base import BadInput, Count, refuse_uncounted
+from lib.base import BadInput, Count, naming, refuse_uncounted
 from lib.pruners import gates
-from lib.pruners.layers import naming
 from lib.training.checkpoints import Session
 from lib.training.examples import AUGMENTS, Examples
 from lib.training.precision import autocast, check
@@ -82,7 +81,8 @@ class GatedTraining:
             raise BadInput(f"gated training: epochs={self.epochs}: expected three stages")
         with naming("gated training"):
             refuse_uncounted(0, **{f"epochs[{place}]": count for place, count in enumerate(self.epochs)})
-            refuse_uncounted(epochs=sum(self.epochs), batch=self.batch)
+            refuse_uncounted(epochs=sum(self.epochs), batch=self.batch, patience=self.patience)
+            refuse_uncounted(0, rest=self.rest)
         gates.check_k(self.k)
         if not all(isinstance(rate, Real) and math.isfinite(rate) for rate in self.lambdas):
             raise BadInput(f"gated training: lambdas={self.lambdas} must be finite numbers, one a gated layer")
@@ -95,14 +95,13 @@ class GatedTraining:
         if self.wake_when not in WAKE_WHEN or (self.wake_when != "plateaus" and not self.expand):
             given = f"wake_when={self.wake_when!r}, expand={self.expand}"
             raise BadInput(f"gated training: {given}: known are {', '.join(WAKE_WHEN)}, and the first without expand")
-        if not 0 < self.validation < 1 or self.patience < 1 or not self.tolerance >= 0:
-            given = f"validation={self.validation}, patience={self.patience}, tolerance={self.tolerance}"
-            raise BadInput(f"gated training: {given}: expected a share between 0 and 1, at least 1, and at least 0")
+        if not 0 < self.validation < 1 or not self.tolerance >= 0:
+            given = f"validation={self.validation}, tolerance={self.tolerance}"
+            raise BadInput(f"gated training: {given}: expected a share between 0 and 1, and at least 0")
         if not 0 < self.level < math.inf:
             raise BadInput(f"gated training: level={self.level} must be above 0, and finite")
-        if self.rest < 0 or (self.rest and self.expand):
-            given = f"rest={self.rest}, expand={self.expand}"
-            raise BadInput(f"gated training: {given}: expected a number of epochs, and 0 for an expansion")
+        if self.rest and self.expand:
+            raise BadInput(f"gated training: rest={self.rest}, expand=True: expected 0 for an expansion")
         if self.augment not in AUGMENTS:
             raise BadInput(f"gated training: augment={self.augment!r}: known are {', '.join(AUGMENTS)}")
         check(self.precision, "gated training")

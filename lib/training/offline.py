@@ -17,7 +17,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from lib import pruners
-from lib.base import BadInput
+from lib.base import BadInput, naming, refuse_uncounted
 from lib.pruners.patterns import SCOPES
 from lib.training.agents import SCORING, SHUFFLING, TRAINING, Agent, Draws, Objective, Policy, Transitions, draw_batch
 from lib.training.callbacks import Callback
@@ -51,8 +51,7 @@ class Run:
             raise BadInput(f"sparsity={self.sparsity} is not in [0, 1)")
         if self.pruner == "dense" and self.sparsity:
             raise BadInput(f"a dense run has sparsity 0, this one {self.sparsity}")
-        if self.rounds < 1:
-            raise BadInput(f"rounds={self.rounds} must be at least 1")
+        refuse_uncounted(rounds=self.rounds)
 
     def schedule(self) -> pruners.Schedule:
         """Say when its weights go: all at step 0, or in rounds from step 0 on; the first update comes after them."""
@@ -78,8 +77,8 @@ class Pruning:
     floor: float = 0.0
 
     def __post_init__(self):
-        if min(self.snip_batch, self.grasp_batch, self.batches) < 1:
-            raise BadInput(f"pruning: batches must be at least 1 and hold at least 1 transition, this is {self}")
+        with naming("pruning"):
+            refuse_uncounted(snip_batch=self.snip_batch, grasp_batch=self.grasp_batch, batches=self.batches)
         if self.scope not in SCOPES or not 0 <= self.floor < 1:
             known = ", ".join(SCOPES)
             raise BadInput(f"pruning: scope={self.scope!r}, floor={self.floor}: expected {known}, and a share below 1")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lib.base import BadInput
+from lib.base import BadInput, naming, refuse_uncounted
 from lib.pruners.inputs import call
 from lib.training.checkpoints import Session
 from lib.training.precision import autocast, check
@@ -54,9 +54,10 @@ class Schedule:
     precision: str = "float32"
 
     def __post_init__(self):
-        if self.steps < 1 or self.batch < 1 or not 1 <= self.every <= self.steps:
-            given = f"steps={self.steps}, batch={self.batch}, every={self.every}"
-            raise BadInput(f"training: {given}: expected 1 or more, and every at most steps")
+        with naming("training"):
+            refuse_uncounted(steps=self.steps, batch=self.batch, every=self.every)
+        if self.every > self.steps:
+            raise BadInput(f"training: steps={self.steps}, every={self.every}: expected every to be at most steps")
         if not (0 < self.learning_rate < math.inf and 0 <= self.warmup < 1 and self.clip > 0):
             given = f"learning_rate={self.learning_rate}, warmup={self.warmup}, clip={self.clip}"
             raise BadInput(f"training: {given}: expected a rate above 0, a warm-up in [0, 1), a clip above 0")

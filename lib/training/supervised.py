@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from lib.base import BadInput, Range
+from lib.base import BadInput, Range, naming, refuse_uncounted
 from lib.data.folder import Images
 from lib.training.callbacks import Both, Callback
 from lib.training.checkpoints import Session
@@ -48,8 +48,8 @@ class Training:
     precision: str = "float32"
 
     def __post_init__(self):
-        if self.epochs < 1 or self.batch < 1:
-            raise BadInput(f"training: epochs={self.epochs} and batch={self.batch} must be at least 1")
+        with naming("training"):
+            refuse_uncounted(epochs=self.epochs, batch=self.batch)
         if self.augment not in AUGMENTS:
             raise BadInput(f"training: augment={self.augment!r}: known are {', '.join(AUGMENTS)}")
         if not (0 < self.learning_rate < math.inf and 0 <= self.warmup < math.inf and 0 <= self.momentum < 1):

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from lib.base import BadInput, aside
+from lib.base import BadInput, aside, naming, refuse_uncounted
 from lib.models.mlp import MLP, Bounded, generators
 from lib.training import checkpoints
 from lib.training.precision import autocast, check
@@ -66,9 +66,8 @@ class Settings:
 
     def __post_init__(self):
         check(self.precision, "td3")
-        for name in ("batch", "delay", "random_steps", "buffer"):
-            if getattr(self, name) < 1:
-                raise BadInput(f"td3: {name}={getattr(self, name)} must be at least 1")
+        with naming("td3"):
+            refuse_uncounted(batch=self.batch, delay=self.delay, random_steps=self.random_steps, buffer=self.buffer)
         for name in ("exploration_noise", "policy_noise", "noise_clip"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise BadInput(f"td3: {name}={getattr(self, name)} must not be negative, and finite")

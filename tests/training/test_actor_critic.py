@@ -302,7 +302,8 @@ def test_a_coin_that_pays_is_learned(monkeypatch):
 def test_what_cannot_be_is_refused():
     for change, line in (
         ({"learner": "a3c"}, "learner 'a3c': known are a2c, ppo"),
-        ({"games": 0}, "games=0 must be at least 1"),
+        ({"games": 0}, "actor_critic: games=0: expected a whole number, at least 1"),
+        ({"steps": 2.5}, "actor_critic: steps=2.5: expected a whole number, at least 1"),
         ({"discount": 1.5}, r"discount=1.5 must lie in \(0, 1\]"),
         ({"parts": 5, "learner": "ppo"}, "3 games of 4 steps"),
         ({"epochs": 4}, "epochs=4, parts=1: A2C learns from the same steps once, all in one part; expected 1 of each"),
@@ -319,8 +320,13 @@ def test_what_cannot_be_is_refused():
     for every in (10, 0, -12):
         with pytest.raises(BadInput, match=f"every={every} must be a multiple of 12 above 0"):
             train(start("bricks", 0, A2C, 48), every, dict)
-    for change in ({"strides": (2, 0)}, {"channels": (4, -1)}, {"kernels": (0, 3)}, {"hidden": 0}):
-        with pytest.raises(BadInput, match="network: channels, kernels, strides and hidden must be at least 1"):
+    for change, given in (
+        ({"strides": (2, 0)}, r"strides\[1\]=0"),
+        ({"channels": (4, -1)}, r"channels\[1\]=-1"),
+        ({"kernels": (0.5, 3)}, r"kernels\[0\]=0.5"),
+        ({"hidden": 0}, "hidden=0"),
+    ):
+        with pytest.raises(BadInput, match=f"network: {given}: expected a whole number, at least 1"):
             replace(TINY, **change)
     assert actor_critic.LOSSES.keys() == {"a2c", "ppo"}
 

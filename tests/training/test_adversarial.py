@@ -156,6 +156,8 @@ def test_other_sessions_see_other_batches():
 def test_bad_settings_are_refused():
     with pytest.raises(BadInput, match="epochs=0"):
         Play(epochs=0, batch=2)
+    with pytest.raises(BadInput, match="training: batch=1: expected a whole number, at least 2"):
+        Play(epochs=1, batch=1)
     with pytest.raises(BadInput, match="learning_rate=-1"):
         Play(epochs=1, batch=2, learning_rate=-1)
     with pytest.raises(BadInput, match="precision='float16'"):

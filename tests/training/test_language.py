@@ -185,6 +185,7 @@ def test_share_right_counts_passages():
     [
         {"steps": 0},
         {"every": 7},
+        {"every": 1.5},
         {"batch": 0},
         {"learning_rate": 0.0},
         {"warmup": 1.0},

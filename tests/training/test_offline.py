@@ -173,13 +173,15 @@ def test_runs_that_make_no_sense_are_refused():
         Run(0, "snip", 1)
     with pytest.raises(BadInput, match=r"a dense run has sparsity 0, this one 0\.5"):
         Run(0, sparsity=0.5)
-    with pytest.raises(BadInput, match="rounds=0 must be at least 1"):
+    with pytest.raises(BadInput, match="rounds=0: expected a whole number, at least 1"):
         Run(0, "snip", 0.5, rounds=0)
+    with pytest.raises(BadInput, match=r"rounds=1\.5: expected a whole number, at least 1"):
+        Run(0, "snip", 0.5, rounds=1.5)
     with pytest.raises(BadInput, match=r"the agent has the seeds \[0, 0, 1, 1\], these runs \[4\]"):
         prune(agent(), DATA, [Run(4)])
     with pytest.raises(BadInput, match=r"the agent has the seeds \[0, 0, 1, 1\], these runs \[4\]"):
         train(agent(), DATA, [Run(4)], 1, 1)
-    with pytest.raises(BadInput, match="batches must be at least 1"):
+    with pytest.raises(BadInput, match="pruning: batches=0: expected a whole number, at least 1"):
         Pruning(batches=0)
     with pytest.raises(BadInput, match=r"scope='net', floor=0\.0: expected row, layer, network, global, and a share"):
         Pruning(scope="net")

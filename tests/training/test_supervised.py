@@ -380,8 +380,9 @@ def test_points_of_two_features_are_learned_too():
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"epochs": 0}, "epochs=0 and batch=8 must be at least 1"),
-        ({"batch": 0}, "epochs=4 and batch=0 must be at least 1"),
+        ({"epochs": 0}, "epochs=0: expected a whole number, at least 1"),
+        ({"epochs": 1.5}, "epochs=1.5: expected a whole number, at least 1"),
+        ({"batch": 0}, "batch=0: expected a whole number, at least 1"),
         ({"learning_rate": -1.0}, "learning_rate=-1.0"),
         ({"learning_rate": math.nan}, "learning_rate=nan"),
         ({"warmup": -3.0}, "learning_rate=0.05, warmup=-3.0"),

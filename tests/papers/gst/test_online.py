@@ -235,7 +235,7 @@ def test_what_cannot_be_is_refused():
         ({"shift": 1.5}, r"shift=1.5 is not in \[0, 1\]"),
         ({"second_shift": -0.1}, r"second_shift=-0.1 is not in \[0, 1\]"),
         ({"reward": "hope"}, "reward='hope': known are training, evaluation"),
-        ({"window": 0}, "window=0 must be at least 1"),
+        ({"window": 0}, "window=0: expected a whole number, at least 1"),
         ({"start": "zzz"}, "start='zzz': known are drawn, projected"),
         ({"carry": "zzz"}, "carry='zzz': known are shared, copied"),
         ({"scope": "zzz"}, "scope='zzz': known are row, layer, network, global"),

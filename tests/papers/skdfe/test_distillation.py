@@ -272,7 +272,7 @@ def test_bfloat16_trains_too_and_divergence_is_said(utterances):
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: DistillationTraining(0, 4, 12, 0.1), "epochs=0, batch=4, frames=12 must all be 1 or more"),
+        (lambda: DistillationTraining(0, 4, 12, 0.1), "training: epochs=0: expected a whole number, at least 1"),
         (lambda: DistillationTraining(1, 4, 12, 0.1, math.inf), "warmup=inf: expected a rate above 0 and a warm-up of"),
         (lambda: DistillationTraining(1, 4, 12, -0.1), "learning_rate=-0.1, warmup=1.0: expected a rate above 0"),
         (lambda: DistillationTraining(1, 4, 12, 0.1, precision="half"), "precision='half'"),

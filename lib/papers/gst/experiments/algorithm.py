@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from lib import pruners
-from lib.base import BadInput
+from lib.base import BadInput, refuse_uncounted
 from lib.papers.gst.experiments.compression import BITMAPS, ratio
 from lib.pruners import groups
 from lib.pruners.layers import stacked_runs
@@ -74,8 +74,7 @@ class Compression:
                 raise BadInput(f"{name}={getattr(self, name)} is not in [0, 1]")
         if self.reward not in REWARDS:
             raise BadInput(f"reward={self.reward!r}: known are {', '.join(REWARDS)}")
-        if self.window < 1:
-            raise BadInput(f"window={self.window} must be at least 1")
+        refuse_uncounted(window=self.window)
         for name, known in (("start", groups.STARTS), ("carry", groups.CARRIES), ("scope", SCOPES)):
             if getattr(self, name) not in known:
                 raise BadInput(f"{name}={getattr(self, name)!r}: known are {', '.join(known)}")

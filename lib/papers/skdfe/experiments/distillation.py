@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from lib.base import BadInput
+from lib.base import BadInput, naming, refuse_uncounted
 from lib.data.speech.utterances import Utterances
 from lib.models.bifpn import SelfTeacher
 from lib.models.speaker_resnet import EMBEDDING, NETWORKS, SpeakerResNet
@@ -45,9 +45,8 @@ class DistillationTraining:
     precision: str = "float32"
 
     def __post_init__(self):
-        if min(self.epochs, self.batch, self.frames) < 1:
-            given = f"epochs={self.epochs}, batch={self.batch}, frames={self.frames}"
-            raise BadInput(f"training: {given} must all be 1 or more")
+        with naming("training"):
+            refuse_uncounted(epochs=self.epochs, batch=self.batch, frames=self.frames)
         if not (0 < self.learning_rate < math.inf and 0 <= self.warmup < math.inf):
             given = f"learning_rate={self.learning_rate}, warmup={self.warmup}"
             raise BadInput(f"training: {given}: expected a rate above 0 and a warm-up of 0 or more")

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from lib import pruners
-from lib.base import BadInput
+from lib.base import BadInput, naming, refuse_uncounted
 from lib.companion.sweep.context import Context
 from lib.data.text import VOWELS, Passages
 from lib.models.transformer import LEFT_DENSE, Classifier, LanguageModel
@@ -56,8 +56,8 @@ class FineTuning:
     precision: str = "float32"
 
     def __post_init__(self):
-        if self.epochs < 1 or self.batch < 1:
-            raise BadInput(f"fine-tuning: epochs={self.epochs} and batch={self.batch} must be at least 1")
+        with naming("fine-tuning"):
+            refuse_uncounted(epochs=self.epochs, batch=self.batch)
         self.schedule(1)  # checks the others
 
     def schedule(self, labels: int) -> Schedule:
