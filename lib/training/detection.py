@@ -96,7 +96,8 @@ def assign(centres: Tensor, strides: Tensor, boxes: Tensor) -> Tensor:
 def focal(logits: Tensor, truths: Tensor) -> Tensor:
     """Sum the focal loss (Lin et al. 2017, equation 5) over all logits; truths are 0 or 1, of the same shape.
 
-    A place that is judged well already counts for little, because there are thousands of them on a canvas.
+    A place that is judged well already counts for little, because there are hundreds of them on a canvas and few lie
+    on a digit.
     """
     entropy = F.binary_cross_entropy_with_logits(logits, truths, reduction="none")
     right = torch.where(truths > 0, logits, -logits).sigmoid()

@@ -265,7 +265,7 @@ SOLUTIONS = {
     "24.5": 30,
     "25.1": lambda places: [[seen <= reader for seen in range(places)] for reader in range(places)],
     "25.2": 6.02,
-    "25.3": 84,  # seven updates an epoch: six full batches and one of four
+    "25.3": 228,  # nineteen updates an epoch: eighteen full batches and one of twelve
     "25.4": lambda shares: round(-sum(map(math.log2, shares)) / len(shares), 6),
     "25.5": 22,
     "26.1": 18,

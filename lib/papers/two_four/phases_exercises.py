@@ -112,14 +112,14 @@ EXERCISES: dict[str, Checker] = {
         learned="Every model of this text starts near this number; what it learns shows in how far it gets below.",
     ),
     "25.3": number(
-        12 * math.ceil(100 / 16),
+        12 * math.ceil(300 / 16),
         "An epoch counts as ceil(labels / batch) updates.",
         wrong={
-            75: "round up in each epoch, not once in the end: an epoch counts as ceil(labels / batch) updates.",
-            72: "100 / 16 is rounded up, not down.",
-            7: "that is one epoch; a session has twelve.",
+            225: "round up in each epoch, not once in the end: an epoch counts as ceil(labels / batch) updates.",
+            216: "300 / 16 is rounded up, not down.",
+            19: "that is one epoch; a session has twelve.",
         },
-        second="12 x 7.",
+        second="12 x 19.",
         learned="By the paper's second rule so few updates cannot repair a pruned network; our toy does not decide it.",
     ),
     "25.4": function(

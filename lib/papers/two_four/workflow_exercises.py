@@ -78,7 +78,7 @@ EXERCISES: dict[str, Checker] = {
             0.18: "divide by the root of five first: a mean varies less than a single difference.",
         },
         second="0.5 = 2.776 x sd / 2.236.",
-        learned="Five seeds that scatter by half a point cannot show that a tenth of a point was kept.",
+        learned="Five seeds that scatter by half a point cannot even show that no more than half a point was lost.",
     ),
     "23.2": number(
         100 * math.sqrt(0.98 * 0.02 / 500),
