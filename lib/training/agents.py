@@ -39,6 +39,9 @@ class AgentSettings(Protocol):
     precision: str
 
 
+RANKED = ("apart", "together", "alone")  # how a VAE's two networks are, see `bc.BCSettings`
+
+
 def check(settings: AgentSettings) -> None:
     """Refuse settings that no agent can have; the VAE's `ranked` and `latent_limit` where they are there."""
     where = type(settings).__name__
@@ -47,8 +50,8 @@ def check(settings: AgentSettings) -> None:
     if not settings.learning_rate > 0:
         raise BadInput(f"{where}: learning_rate={settings.learning_rate} must be above 0")
     precision.check(settings.precision, where)
-    if getattr(settings, "ranked", "apart") not in ("apart", "together"):
-        raise BadInput(f"{where}: ranked={settings.ranked!r}: known are apart, together")
+    if getattr(settings, "ranked", "apart") not in RANKED:
+        raise BadInput(f"{where}: ranked={settings.ranked!r}: known are {', '.join(RANKED)}")
     if not getattr(settings, "latent_limit", 1) > 0:
         raise BadInput(f"{where}: latent_limit={settings.latent_limit} must be above 0")
 
@@ -151,11 +154,14 @@ class Objective(NamedTuple):
         loss: of a batch and its noise, [run].
         trained: the networks it trains; whatever else it uses is held as it is.
         ranked: the weights it scores; each of these networks is ranked by itself.
+        alone: whether each is scored by itself, too, as if the loss had no other weights. A score by first derivatives
+            is the same either way; GraSP's gradient and Hessian lose what one network's weights do to another's.
     """
 
     loss: Callable[[Transitions, list[Tensor]], Tensor]
     trained: nn.Module
     ranked: nn.ModuleDict
+    alone: bool = False
 
 
 class Agent(ABC):

@@ -25,7 +25,8 @@ class BCSettings:
         learning_rate: of Adam.
         latent_limit: acting draws the latent from a standard normal within this limit.
         ranked: "apart": encoder and decoder are ranked each by itself (Algorithm 1); "together": the VAE is ranked as
-            one network, as its "VAE neural network" can be read.
+            one network, as its "VAE neural network" can be read; "alone": apart, and GraSP's gradient and Hessian are
+            of each network's weights alone, as Algorithm 1 can be read, too.
         normalise: learn from observations scaled by the data's mean and standard deviation, and act on such, see
             `agents.normalised`. The first author's public code, which does not prune, scales all data before it trains
             (SaminYeasar/Offline-Reinforcement-Learning-Algorithms, `replay_buffer.normalize_states()` in main.py).
@@ -85,12 +86,16 @@ class BC(Agent):
 
 
 def vae_objective(vae: VAE, ranked: str) -> Objective:
-    """Make a VAE's loss; its noise is the first of the noises. The VAE's keys make encoder and decoder two networks."""
+    """Make a VAE's loss; its noise is the first of the noises. The VAE's keys make encoder and decoder two networks.
+
+    By default they are ranked apart and scored together: GraSP's gradient and Hessian are of the loss by the weights
+    of both.
+    """
 
     def loss(batch: Transitions, noise: list[Tensor]) -> Tensor:
         return vae.loss(batch.observations, batch.actions, noise[0])
 
-    return Objective(loss, vae, vae if ranked == "apart" else nn.ModuleDict({"vae": vae}))
+    return Objective(loss, vae, nn.ModuleDict({"vae": vae}) if ranked == "together" else vae, ranked == "alone")
 
 
 @dataclass(frozen=True)

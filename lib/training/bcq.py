@@ -37,7 +37,7 @@ class BCQSettings:
             the second is a copy of the pruned first, Algorithm 1 taken literally. Copies receive the same gradients
             and stay equal for ever.
         ranked: "apart": the VAE's encoder and decoder are ranked each by itself (Algorithm 1); "together": as one
-            network (public code).
+            network (public code); "alone": see `bc.BCSettings`.
         normalise: learn from scaled observations, as in `bc.BCSettings`.
         precision: "float32", or "bfloat16" for autocast.
     """

@@ -55,6 +55,7 @@ class GatedTraining:
         level: k phi of a woken unit, above 0: its gate begins open.
         rest: stage 2 ends when sizes have not changed for so many epochs, see gates.at_rest; 0: it takes its epochs.
             It is not for an expansion, whose end section 4 states: the loss plateaus and no unit can be woken.
+        early_k: slope in stage 1, where gates then learn; None: infinite, as section 3 has it, and they do not.
         augment, precision: as in `supervised.Training`.
     """
 
@@ -75,6 +76,7 @@ class GatedTraining:
     augment: str = "none"
     precision: str = "float32"
     rest: int = 0
+    early_k: float | None = None
 
     def __post_init__(self):
         if not isinstance(self.epochs, Sequence) or len(self.epochs) != 3:
@@ -84,6 +86,8 @@ class GatedTraining:
             refuse_uncounted(epochs=sum(self.epochs), batch=self.batch, patience=self.patience)
             refuse_uncounted(0, rest=self.rest)
         gates.check_k(self.k)
+        if self.early_k is not None:
+            gates.check_k(self.early_k)
         if not all(isinstance(rate, Real) and math.isfinite(rate) for rate in self.lambdas):
             raise BadInput(f"gated training: lambdas={self.lambdas} must be finite numbers, one a gated layer")
         if not (0 < self.learning_rate < math.inf and 0 < self.gate_speed < math.inf):
@@ -105,6 +109,11 @@ class GatedTraining:
         if self.augment not in AUGMENTS:
             raise BadInput(f"gated training: augment={self.augment!r}: known are {', '.join(AUGMENTS)}")
         check(self.precision, "gated training")
+
+    @property
+    def first_k(self) -> float:
+        """Give the slope of the first stage in which gates learn, for which they are initialised."""
+        return self.k if self.early_k is None else self.early_k
 
 
 def train(
@@ -175,13 +184,15 @@ def train(
         raise BadInput(
             "gated training: an expansion needs dormant units in every gated layer: start with fewer open ones"
         )
+    early = gates.INFINITE if settings.early_k is None else settings.early_k
+    slopes = {1: early, 2: settings.k, 3: gates.INFINITE}
     progress = _Progress(settings.epochs)
     for row in rows:
         progress.add(row)
         on_progress()
     while stage := progress.stage():
         epoch = len(rows)
-        k = settings.k if stage == 2 else gates.INFINITE
+        k = slopes[stage]
         if stage == 3 and rows and rows[-1]["stage"] == 2:
             gates.fix(model, settings.k)
         gates.set_k(model, k)

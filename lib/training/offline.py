@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from lib import pruners
@@ -173,7 +173,13 @@ def _scored(
         draws, when = Draws(agent.seeds, agent.device), [step] if step else []
         drawn = [draw_batch(agent, data, draws, size, SCORING, place, *when) for place in range(settings.batches)]
         given["loss"] = [lambda model, pair=pair: objective.loss(*pair).sum() for pair in drawn]
-    return score(objective.ranked, **given)
+    if not objective.alone or "loss" not in wanted:
+        return score(objective.ranked, **given)
+    tensors, layers = {}, {}
+    for child, network in objective.ranked.items():
+        found = score(nn.ModuleDict({child: network}), **given)
+        tensors, layers = tensors | found, layers | found.layers
+    return pruners.Scores(tensors, layers)
 
 
 def _emptied(agent: Agent, runs: Sequence[Run]) -> dict[str, list[str]]:

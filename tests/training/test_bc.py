@@ -161,7 +161,7 @@ def test_both_kinds_have_the_sizes_of_their_sources():
 def test_settings_that_make_no_sense_are_refused():
     with pytest.raises(BadInput, match="PlainBCSettings: batch=0"):
         PlainBCSettings(batch=0)
-    with pytest.raises(BadInput, match="BCSettings: ranked='one': known are apart, together"):
+    with pytest.raises(BadInput, match="BCSettings: ranked='one': known are apart, together, alone"):
         BCSettings(ranked="one")
 
 

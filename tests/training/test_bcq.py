@@ -323,7 +323,7 @@ def test_bfloat16_is_near_float32_and_the_weights_stay_float32():
     ("settings", "line"),
     [
         ({"twins": "both"}, "twins='both': known are own, copied"),
-        ({"ranked": "both"}, "ranked='both': known are apart, together"),
+        ({"ranked": "both"}, "ranked='both': known are apart, together, alone"),
         ({"latent_limit": -1.0}, "latent_limit=-1.0 must be above 0"),
         ({"precision": "half"}, "precision='half': known are float32, bfloat16"),
         ({"discount": 1.1}, r"discount=1.1 must lie in \[0, 1\]"),

@@ -161,6 +161,7 @@ def test_a_diverging_loss_is_said():
         ({"lambdas": ("a",)}, r"lambdas=\('a',\) must be finite numbers"),
         ({"k": -0.5}, "k=-0.5: the slope is at least 0"),
         ({"k": math.inf}, "k=inf: the slope is at least 0"),
+        ({"early_k": -1.0}, "k=-1.0: the slope is at least 0"),
         ({"estimator": "reinforce"}, "estimator='reinforce': known are arm, ar, hard_concrete"),
         ({"validation": 1.0}, "validation=1.0, .*expected a share between 0 and 1"),
         ({"patience": 0}, "patience=0: expected a whole number, at least 1"),

@@ -84,6 +84,24 @@ def test_scores_come_from_the_dense_networks_and_from_each_loss_alone():
             assert torch.equal(mask, masks_of(ours)[name])
 
 
+def test_alone_grasp_has_the_gradient_and_the_hessian_of_one_network_at_a_time():
+    runs = [Run(1, "grasp", 0.75), Run(1, "snip", 0.75)]
+    ours, apart = agent("bc", runs, ranked="alone"), agent("bc", runs)
+    dense = agent("bc", [Run(1)])
+    pair = draw_batch(dense, DATA, Draws([1]), 8, SCORING, 0)
+    loss = dense.objectives["vae"].loss
+    for network in ("encoder", "decoder"):
+        weights = {layer.name: layer.module.weight for layer in pruners.prunable(dense.networks[network])}
+        slopes = torch.autograd.grad(loss(*pair).sum(), list(weights.values()), create_graph=True)
+        products = torch.autograd.grad(sum((slope.detach() * slope).sum() for slope in slopes), list(weights.values()))
+        scores = {name: weight * product for (name, weight), product in zip(weights.items(), products, strict=True)}
+        for name, mask in pruners.unstructured({name: one[0] for name, one in scores.items()}, 0.75).items():
+            assert torch.equal(mask, masks_of(ours)[f"{network}.{name}"][0])
+    same = [torch.equal(mask[0], masks_of(apart)[name][0]) for name, mask in masks_of(ours).items()]
+    assert not all(same)
+    assert all(torch.equal(mask[1], masks_of(apart)[name][1]) for name, mask in masks_of(ours).items())  # SNIP's
+
+
 def test_the_number_and_size_of_batches_the_scope_and_the_floor_are_settings():
     runs = [Run(1, "snip", 0.8)]
 

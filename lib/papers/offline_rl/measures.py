@@ -71,7 +71,7 @@ def kept_return(
         quality: of the policy behind the data, as in "recorded-expert".
         scaled: whether observations are, where runs differ in that (`offline_rl_scaling`).
         learned: environments count where the dense agents earn at least so many normalised points on average.
-        variant: which reading of the paper the runs follow; "normalised" is the authors', see `BCSettings.normalise`.
+        variant: which reading of the paper the runs follow; "normalised" is our default, see `BCSettings.normalise`.
 
     Raises:
         BadInput: dense agents that earn nothing on average, of whose return no share can be kept.

@@ -146,6 +146,21 @@ def test_the_authors_schedule_is_run_where_it_is_given():
         replace(SHORT, expand_script=script[0])
 
 
+def test_by_the_authors_schedule_gates_learn_from_the_first_epoch_on_and_dormant_ones_begin_far_down():
+    grows = replace(EXPAND, epochs=(3, 2, 1), wake_when="falls", early_k=7, k=1)
+    settings = replace(SHORT, every=1, expand_script=grows, script_dormant=40)
+    configuration = settings.configurations("moons", "moons_mlp")[-1]
+    assert configuration["training"]["early_k"] == 7
+    assert configuration["dormant"] == 40
+    assert all("early_k" not in one["training"] and "dormant" not in one for one in CONFIGURATIONS)
+    rows = train(configuration, Context())
+    assert [(row["stage"], row["k"]) for row in rows] == [(1, 7)] * 3 + [(2, 1)] * 2 + [(3, gates.INFINITE)]
+    usual = replace(settings, expand_script=replace(grows, early_k=None), script_dormant=3.0)
+    usual = train(usual.configurations("moons", "moons_mlp")[-1], Context())
+    assert usual[0]["k"] == gates.INFINITE
+    assert rows[0]["regularised_loss"] != usual[0]["regularised_loss"]
+
+
 def test_a_seed_has_the_rivals_that_are_named():
     named = replace(SHORT, rivals=("fresh", "dense")).configurations("moons", "moons_mlp")
     assert [c["direction"] for c in named] == ["sparsify", "expand", "fresh", "dense"]

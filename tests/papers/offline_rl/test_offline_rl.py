@@ -134,7 +134,7 @@ def sparsities(one: experiment.Task) -> dict[str, tuple[float, ...]]:
 
 def test_the_papers_settings_are_the_papers():
     found = of_scale("paper")
-    assert (found.bc, found.bcq, found.plain_bc) == (BCSettings(), BCQSettings(), PlainBCSettings())
+    assert (found.bc, found.bcq, found.plain_bc) == (BCSettings(), BCQSettings(acting_samples=10), PlainBCSettings())
     printed = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
     for one in found.tasks:
         assert (one.seeds, one.steps, one.every, one.transitions) == (5, 1_000_000, 50_000, None)
@@ -199,6 +199,18 @@ def test_layers_are_counted_of_the_papers_networks():
     # the smallest weights go: a layer of many inputs starts with smaller ones than the first
     wide = found[(found.pruner == "magnitude") & (found.layer == 1)].kept
     assert (wide > 40).all()
+
+
+def test_layers_are_counted_with_grasp_of_each_network_alone():
+    settings = layers.Settings(("hopper",), ("snip", "grasp"), (0.95,), seeds=1)
+    tables = {}
+    for configuration in layers.configurations(settings):
+        tables[configuration["variant"]] = pd.DataFrame(layers.run(configuration, Context()))
+    found, usual = tables["alone"], tables["normalised"].query("pruner == 'grasp'")
+    assert set(found.pruner) == {"grasp"}
+    both = found.merge(usual, on=["network", "layer"])
+    differ = (both.kept_x != both.kept_y).groupby(both.network).any()
+    assert differ.to_dict() == {"actor": False, "critic1": False, "critic2": False, "decoder": True, "encoder": True}
 
 
 def test_layers_see_observations_normalised_or_as_they_are_as_their_variant_says(monkeypatch: pytest.MonkeyPatch):

@@ -41,7 +41,8 @@ class Compression:
         shift: S_shift, the sparsity at which the first phase ends. At 0 there is no first phase, 1 is never reached.
         conversion: of the block size at the shift (section 3.3), see `groups.phases`.
         second_shift: with a conversion, the sparsity at which blocks of two are released. The paper names none; by
-            default 1, because its best ratio of Humanoid (66.5 %) fits only blocks of two until the end.
+            default 1, because its best ratio of Humanoid (66.5 %) fits blocks of two until the end if sparsity grows
+            evenly.
         start: how coefficients begin, see `groups.group`.
         scope: what is ranked together: each "layer" (Algorithm 2), or all of a "network".
         carry: how Adam's state goes over at the shift, see `groups.regroup`.

@@ -7,7 +7,8 @@
     fresh      an ordinary network of sparsify's final sizes from a new initialisation
     sparsify_script, expand_script
                the first two by the schedule of the authors' code, which decides what the paper leaves open: when
-               stage 2 ends, and what lets a unit be woken
+               stage 2 ends, and what lets a unit be woken. It sets no k in stage 1, so gates begin at its layers' own,
+               7, and learn from the first epoch on; where it expands, stage 2 has k = 1
 
 All have the same seed and are trained for the same number of epochs in all; an expansion that ends by itself has fewer.
 Where stage 2 lasts until sizes rest (`GatedTraining.rest`), the rivals are trained for as many epochs as sparsify was.
@@ -66,6 +67,7 @@ class Directions:
         start: gates of each layer that are open when the expansion starts.
         sparsify, expand: their training; the rivals have sparsify's.
         sparsify_script, expand_script: their training by the schedule of the authors' code; left out, they are not run.
+        script_dormant: -k phi of a dormant gate where expand_script starts; the code has 40, the paper 3.
         rivals: which of them are trained, some of RIVALS.
         shares: of the weights; a row is kept, besides, of the first epoch that leaves sparsify no more than each.
     """
@@ -77,6 +79,7 @@ class Directions:
     expand: GatedTraining
     sparsify_script: GatedTraining | None = None
     expand_script: GatedTraining | None = None
+    script_dormant: float = 3.0
     rivals: tuple[str, ...] = RIVALS
     shares: tuple[float, ...] = ()
 
@@ -104,10 +107,16 @@ class Directions:
         for direction, training in ways.items():
             grows = training.expand
             one = {"data": data, "network": network, "direction": direction, "every": self.every}
-            one |= {"start": self.start if grows else (), "training": asdict(training)}
+            one |= {"start": self.start if grows else (), "training": as_kept(training)}
             one |= {"shares": () if grows else self.shares}
+            one |= {"dormant": self.script_dormant} if direction == "expand_script" and self.script_dormant != 3 else {}
             found += [one | {"seed": seed} for seed in self.seeds]
         return found
+
+
+def as_kept(training: GatedTraining) -> dict:
+    """Write a training as configurations hold it: without `early_k` where it has none, as before there was a choice."""
+    return {name: value for name, value in asdict(training).items() if name != "early_k" or value is not None}
 
 
 def units(configuration: dict) -> int:
@@ -173,7 +182,8 @@ def train_direction(
         counts = live_units(max(needed, key=lambda row: row["epoch"])["architecture_live"], layers)
 
     def gated(network: nn.Module, start: Sequence[int | Tensor] | None = None) -> nn.Module:
-        return gates.gated(network, layers, k=training.k, start=start, seed=seed_of(seed, 1))
+        dormant = configuration.get("dormant", 3.0)
+        return gates.gated(network, layers, k=training.first_k, start=start, dormant=dormant, seed=seed_of(seed, 1))
 
     if direction not in RIVALS:
         sessions.train(direction, gated(network, configuration["start"] or None), training)

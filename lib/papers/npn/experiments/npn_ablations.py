@@ -17,7 +17,7 @@ from lib.base import BadInput, refuse_unknown
 from lib.companion.sweep.context import Context
 from lib.data import vision
 from lib.papers.npn.experiments import directions
-from lib.papers.npn.experiments.directions import NETWORKS, Sessions
+from lib.papers.npn.experiments.directions import NETWORKS, Sessions, as_kept
 from lib.pruners import gates
 from lib.training.examples import Examples
 from lib.training.gated import GatedTraining
@@ -70,6 +70,7 @@ def configurations(settings: Settings) -> list[dict]:
     return [
         {"data": settings.data, "network": settings.network, "variant": variant.name, "seed": seed}
         | {name: value for name, value in asdict(variant).items() if name != "name"}
+        | {"training": as_kept(variant.training)}
         for variant in settings.variants
         for seed in settings.seeds
     ]
@@ -99,7 +100,7 @@ def run(configuration: dict, context: Context) -> list[dict]:
     torch.manual_seed(seed_of(seed))
     model = gates.gated(
         NETWORKS[configuration["network"]](data.classes),
-        k=settings.k,
+        k=settings.first_k,
         kind=configuration["kind"],
         tau=configuration["taus"][0],
         start=configuration["start"] or None,

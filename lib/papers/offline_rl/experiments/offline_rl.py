@@ -61,7 +61,7 @@ class Task:
         episodes: of an evaluation.
         source, quality, transitions: of the data, see `lib.data.offline_rl.load`.
         batches: behind a score.
-        variant: what the rows call this reading; "normalised" is the authors', see `BCSettings.normalise`.
+        variant: what the rows call this reading; "normalised" is our default, see `BCSettings.normalise`.
         change: settings of the algorithm that differ from those of the experiment, such as {normalise: false}.
     """
 

@@ -18,7 +18,9 @@ from lib.training import offline
 from lib.training.agents import Transitions, normalised
 from lib.training.bcq import BCQ, BCQSettings
 
-VARIANTS = ("normalised", "raw")  # observations scaled, as in the first author's code, and as they are
+# Observations scaled, as in the first author's later code; as they are; scaled, with GraSP's gradient and Hessian of
+# the encoder and of the decoder each alone.
+VARIANTS = {"normalised": {}, "raw": {"normalise": False}, "alone": {"ranked": "alone"}}
 KEYS = ("data", "env", "variant", "seed")
 INDEX = ("data", "env", "variant", "pruner", "sparsity", "seed", "network", "layer")
 COLUMNS = (*INDEX, "weights", "kept")
@@ -54,20 +56,22 @@ class Settings:
 
 
 def configurations(settings: Settings) -> list[dict]:
-    """Lay out the grid: an environment, a seed, and observations normalised or as they are."""
+    """Lay out the grid: an environment, a seed, and one of VARIANTS, of which the last is GraSP's alone."""
     shared = {
         "data": f"{settings.source}-{settings.quality}",
         "source": settings.source,
         "quality": settings.quality,
         "transitions": settings.transitions,
-        "pruners": list(settings.pruners),
         "sparsities": list(settings.sparsities),
     }
+    scores = {variant: list(settings.pruners) for variant in VARIANTS}
+    scores["alone"] = [pruner for pruner in settings.pruners if pruner == "grasp"]
     return [
-        shared | {"env": environment(env).name, "variant": variant, "seed": seed}
+        shared | {"env": environment(env).name, "variant": variant, "seed": seed, "pruners": scores[variant]}
         for env in settings.envs
         for variant in VARIANTS
         for seed in range(settings.seeds)
+        if scores[variant]
     ]
 
 
@@ -80,7 +84,7 @@ def run(configuration: dict, context: Context) -> list[dict]:
     """Prune; one row a pruner, sparsity and layer, `kept` in percent of the layer's weights."""
     env, seed = configuration["env"], configuration["seed"]
     bundle = load(*(configuration[name] for name in ("source", "env", "quality", "transitions")))
-    settings = BCQSettings(normalise=configuration["variant"] == "normalised")
+    settings = BCQSettings(**VARIANTS[configuration["variant"]])
     data, _ = normalised(Transitions.of(bundle, context.device), settings)
     stack = [offline.Run(seed, name, s) for name in configuration["pruners"] for s in configuration["sparsities"]]
     known = environment(env)

@@ -1,7 +1,8 @@
 """Compare one round of pruning with several (paper 1, section 4: "number of pruning iterations").
 
 In several rounds each removes the same share of what is left, and the rest is scored anew: what has become important
-because something else went can still be spared. The paper tried it, saw no improvement and prints no numbers.
+because something else went can still be spared. So the paper's "pruning iterations" are read here, by which it saw no
+improvement and of which it prints no numbers; they may also mean more batches before one mask.
 
 The runs of a seed are one stack: the dense agent, and each pruner with each number of rounds.
 """

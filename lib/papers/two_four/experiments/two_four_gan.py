@@ -1,13 +1,13 @@
 """Run the 2:4 workflow on a generative adversarial network that makes digits (paper 2, table 5, its first row).
 
 Two networks are trained against each other, and only the generator is of use afterwards; so the paper prunes it alone
-(section 4.2). Its reference 56 says that repeating the training is delicate when one of the two is sparse. A row is an
-epoch of one of
+(section 4.2). Its reference 56 has a scheme of its own for training on when one of the two is sparse; whether table 5
+was made with it the paper does not say, and here the session is repeated as it was. A row is an epoch of one of
 
     dense                 the first training session of both
     dense_twice           both given a second session, the fair rival of what follows
     pruned                the dense generator with 2 of every 4 weights removed by magnitude, not trained further
-    sparse                the generator pruned, then the session repeated with the discriminator as it was (the paper)
+    sparse                the generator pruned, then the session repeated with the discriminator as it was
     sparse_discriminator  the discriminator pruned instead
     sparse_both           both pruned
 
