@@ -1,6 +1,7 @@
 """Measure paper 3: error rates of systems and of one against another, with intervals, and what systems cost.
 
-A system is a network, who teaches it and how: "resnet18/self/both". A cell is a list of trials and a width.
+A system is a network, who teaches it and how: "resnet18/self/both". A cell is a list of trials and a width. Where
+systems were trained by several schedules, those of one length are compared: of the longest one that has all of them.
 """
 
 from __future__ import annotations
@@ -27,11 +28,14 @@ from lib.pruners.layers import prunable
 
 DISTILLATIONS = ("none", "label", "feature", "both", "mse", "cosine")
 CELL = ["data", "trials", "width"]
+TWO_SESSIONS = ("retrained", "dense_twice")  # of `skdfe_two_four`, both as long
 RATIOS = {"ratio": "eer_cosine", "gap": "teacher_eer"}  # of the EER to that without PLDA, and to the teacher's
 
 
 def error(runs: pd.DataFrame, system: str, column: str = "eer", trials: str | None = None) -> dict[str, Interval]:
     """Measure a system's error, the mean over seeds: {"data/trials, width 16": interval}.
+
+    The epochs are named, too, where the cell has several schedules.
 
     Args:
         runs: one row a seed, list of trials and draw of the test speakers; draw 0 is the speakers as they are.
@@ -70,17 +74,18 @@ def gain_of_plda(runs: pd.DataFrame) -> dict[str, Interval]:
     systems.
     """
     found = {}
-    for cell, errors in _errors(runs, "ratio"):
+    for cell, schedule, errors in _errors(runs, "ratio"):
         names = errors.index.unique("system")
-        found[cell] = log_interval(errors, dict.fromkeys(names, 1 / len(names))).through(_fewer)
+        found[cell + schedule] = log_interval(errors, dict.fromkeys(names, 1 / len(names))).through(_fewer)
     return found
 
 
 def of_variants(runs: pd.DataFrame) -> pd.DataFrame:
     """Take the rows of the experiment `skdfe_two_four` with systems named "resnet18/both/retrained": the variant comes
-    last.
+    last, and epochs are those of one session, of which some variants have two.
     """
-    return runs.assign(teacher=runs.distillation, distillation=runs.variant)
+    epochs = runs.epoch.where(~runs.variant.isin(TWO_SESSIONS), runs.epoch // 2)
+    return runs.assign(teacher=runs.distillation, distillation=runs.variant, epoch=epochs)
 
 
 def retrained(runs: pd.DataFrame, network: str, taught: str, over: str, column: str = "eer") -> dict[str, Interval]:
@@ -162,7 +167,7 @@ def table(runs: pd.DataFrame) -> pd.DataFrame:
         eer_cosine.
     """
     rows = []
-    for cell, of_cell in _named(runs).groupby(CELL):
+    for (*cell, _), of_cell in _named(runs).groupby([*CELL, "epoch"]):
         once = of_cell.drop_duplicates("system").sort_values("system", key=lambda names: names.map(_rank))
         for row in once[["system", "epoch", "parameters", "teacher_parameters"]].to_dict("records"):
             columns = {name: error(of_cell, row["system"], name) for name in ("eer", "min_dcf", "eer_cosine")}
@@ -183,28 +188,35 @@ def worst_percentage(printed: Sequence[Sequence[float]]) -> float:
 def _contrasts(
     runs: pd.DataFrame, contrast: Mapping[str, float], column: str, trials: str | None
 ) -> dict[str, Interval]:
-    """`log_interval` in each cell that has all of the systems."""
+    """`log_interval` in each cell that has all of the systems, by the longest schedule that has several seeds of each,
+    or else by the longest.
+    """
     if odd := [name for name in contrast if name.count("/") != 2]:
         raise BadInput(f"system {odd[0]!r}: expected network/teacher/distillation")
     chosen = runs if trials is None else runs[runs.trials == trials]
-    return {
-        cell: log_interval(errors, contrast)
-        for cell, errors in _errors(chosen, column)
-        if set(contrast) <= set(errors.index.unique("system"))
-    }
+    longest: dict[str, tuple[str, Interval]] = {}
+    for cell, schedule, errors in _errors(chosen, column):
+        if set(contrast) <= set(errors.index.unique("system")):
+            one = log_interval(errors, contrast)
+            if one.seeds > 1 or cell not in longest or longest[cell][1].seeds == 1:
+                longest[cell] = cell + schedule, one
+    return dict(longest.values())
 
 
-def _errors(runs: pd.DataFrame, column: str) -> Iterator[tuple[str, pd.DataFrame]]:
-    """For each cell its name and what `log_interval` takes, where it has the column (not all have a gap).
+def _errors(runs: pd.DataFrame, column: str) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """For each cell and schedule, the shortest first: the cell's name, the schedule's where the cell has several, and
+    what `log_interval` takes, where they have the column (not all have a gap).
 
     Raises:
         WentWrong: an error that is no number.
     """
     named = _named(runs)
-    for (data, trials, width), rows in (named.dropna(subset=column) if column == "gap" else named).groupby(CELL):
-        errors = rows.set_index(["system", "seed", "draw"])[column]
-        refuse_wrong(errors)
-        yield f"{data}/{trials}, width {width}", errors.unstack("draw")
+    for (data, trials, width), cell in (named.dropna(subset=column) if column == "gap" else named).groupby(CELL):
+        for epochs, rows in cell.groupby("epoch"):
+            errors = rows.set_index(["system", "seed", "draw"])[column]
+            refuse_wrong(errors)
+            schedule = f", {epochs} epochs" if cell.epoch.nunique() > 1 else ""
+            yield f"{data}/{trials}, width {width}", schedule, errors.unstack("draw")
 
 
 def _named(runs: pd.DataFrame) -> pd.DataFrame:

@@ -76,3 +76,39 @@ def test_a_system_cannot_stand_on_both_sides():
         measures.improvement(runs, ["a/self/none"], ["b/self/none", "a/self/none"])
     with pytest.raises(BadInput, match="one or more on each side"):
         measures.improvement(runs, [], ["a/self/none"])
+
+
+def test_systems_are_compared_by_the_longest_schedule_that_has_all_of_them():
+    """A cell with two names them; a single seed, which has no interval, does not push a shorter schedule out."""
+
+    def rows(system: str, epochs: int, eers: list[float]) -> list[dict]:
+        network, teacher, distillation = system.split("/")
+        cell = {
+            "data": "voices",
+            "trials": "all",
+            "width": 4,
+            "epoch": epochs,
+            "parameters": 1,
+            "teacher_parameters": 0,
+        }
+        named = {"network": network, "teacher": teacher, "distillation": distillation}
+        return [
+            cell | named | {"seed": seed, "draw": draw, "eer": eer + 0.01 * draw * (-1) ** draw}
+            for seed, eer in enumerate(eers)
+            for draw in range(4)
+        ]
+
+    plain, both, deep = "resnet18/self/none", "resnet18/self/both", "resnet34/self/none"
+    short = [*rows(plain, 8, [10, 10.2]), *rows(both, 8, [9, 9.1]), *rows(deep, 8, [8, 8.2])]
+    compared = measures.improvement(pd.DataFrame(short), [both], [plain])
+    assert list(compared) == ["voices/all, width 4"]
+    pilot = pd.DataFrame([*short, *rows(plain, 25, [6]), *rows(both, 25, [3])])
+    ((cell, found),) = measures.improvement(pilot, [both], [plain]).items()
+    assert cell == "voices/all, width 4, 8 epochs"
+    assert found.value == compared["voices/all, width 4"].value
+    long = pd.DataFrame([*short, *rows(plain, 25, [6, 6.1]), *rows(both, 25, [3, 3.1])])
+    ((cell, found),) = measures.improvement(long, [both], [plain]).items()
+    assert (cell, round(found.value)) == ("voices/all, width 4, 25 epochs", 50)
+    ((cell, found),) = measures.improvement(long, [deep], [plain]).items()  # trained by the shorter one alone
+    assert (cell, round(found.value)) == ("voices/all, width 4, 8 epochs", 20)
+    assert list(measures.error(long, plain)) == ["voices/all, width 4, 25 epochs"]
