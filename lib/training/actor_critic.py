@@ -75,9 +75,11 @@ class Settings:
         with naming("actor_critic"):
             counts = ("games", "steps", "epochs", "parts", "frames")
             refuse_uncounted(**{name: getattr(self, name) for name in counts})
-        for name in ("learning_rate", "discount", "trace"):
+        for name in ("learning_rate", "discount"):
             if not 0 < getattr(self, name) <= 1:
                 raise BadInput(f"actor_critic: {name}={getattr(self, name)} must lie in (0, 1]")
+        if not 0 <= self.trace <= 1:
+            raise BadInput(f"actor_critic: trace={self.trace} must lie in [0, 1]")
         for name in ("value", "entropy"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise BadInput(f"actor_critic: {name}={getattr(self, name)} must not be negative, and finite")

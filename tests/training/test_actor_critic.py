@@ -305,6 +305,7 @@ def test_what_cannot_be_is_refused():
         ({"games": 0}, "actor_critic: games=0: expected a whole number, at least 1"),
         ({"steps": 2.5}, "actor_critic: steps=2.5: expected a whole number, at least 1"),
         ({"discount": 1.5}, r"discount=1.5 must lie in \(0, 1\]"),
+        ({"trace": -0.1}, r"trace=-0.1 must lie in \[0, 1\]"),
         ({"parts": 5, "learner": "ppo"}, "3 games of 4 steps"),
         ({"epochs": 4}, "epochs=4, parts=1: A2C learns from the same steps once, all in one part; expected 1 of each"),
         ({"parts": 2}, "epochs=1, parts=2: A2C learns"),

@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Real
 from types import EllipsisType
 
 import numpy as np
@@ -37,6 +39,9 @@ class Exercise:
 Checker = Callable[[object], str | None]  # an Exercise, or any function that judges as one
 
 
+SHARE = "a hundred times that would be right: the question is for percent or points, and not for a share."
+
+
 def number(
     right: float,
     hint: str,
@@ -55,7 +60,10 @@ def number(
     def judge(answer: object) -> str | None:
         if _close(answer, right, tolerance):
             return None
-        return next((why for other, why in (wrong or {}).items() if _close(answer, other, tolerance)), hint)
+        near = {other: min(tolerance, (abs(other) or tolerance) / 5) for other in wrong or {}}  # small ones lie close
+        if found := [wrong[other] for other, within in near.items() if _close(answer, other, within)]:
+            return found[0]
+        return SHARE if _close(answer, right / 100, max(tolerance, 1e-6) / 100) else hint
 
     return Exercise(judge, second, learned, tuple((wrong or {}).items()))
 
@@ -80,13 +88,17 @@ def function(
             return "the answer is a function; give its name, without calling it"
         # a function may change what it is given, so every call has a copy of its own
         expected, found = ([of(*copy.deepcopy(case)) for case in cases] for of in (right, answer))
-        differs = [case for case, a, b in zip(cases, expected, found, strict=True) if not _same(a, b)]
+        differs = [(case, b) for case, a, b in zip(cases, expected, found, strict=True) if not _same(a, b)]
         if not differs:
             return None
+        (case, gave), *_ = differs
+        if gave is None:
+            return "your function gives None: it needs a return."
         for other, why in wrong:
             if all(_same(other(*copy.deepcopy(case)), one) for case, one in zip(cases, found, strict=True)):
                 return why
-        return f"{hint} It differs on the input {', '.join(map(str, differs[0]))}."
+        given = f"On the input {', '.join(map(str, case))} yours" if case else "Yours"
+        return f"{hint} {given} gives {gave!s:.80}."
 
     return Exercise(judge, second, learned, tuple(wrong))
 
@@ -132,12 +144,14 @@ def _close(answer: object, right: float, tolerance: float) -> bool:
     if hasattr(answer, "item"):
         with suppress(ValueError, RuntimeError):  # NumPy's and torch's words for more than one element
             plain = answer.item()
-    if not isinstance(plain, (int, float, str)) or isinstance(plain, bool):
+    if not isinstance(plain, (Real, Decimal, str)) or isinstance(plain, bool):
         raise BadInput(f"the answer is a number, this is a {type(answer).__name__}")
     try:
         return math.isclose(float(plain), right, rel_tol=0, abs_tol=tolerance)
-    except (ValueError, OverflowError):  # a text that is no number, a number beyond all others
+    except OverflowError:  # a number beyond all others
         return False
+    except ValueError as error:
+        raise BadInput(f"{plain!r:.40} is no number: write digits and a point, such as 17408 or 0.6") from error
 
 
 def _same(one: object, other: object) -> bool:
@@ -156,5 +170,5 @@ def _same(one: object, other: object) -> bool:
         return False
     kinds = [each.dtype.kind for each in (one, other)]
     if "f" in kinds and set(kinds) <= set("fiu"):
-        return bool(np.allclose(one, other, rtol=1e-9, atol=1e-12))  # one formula, written in two ways
+        return bool(np.allclose(one, other, rtol=1e-5, atol=1e-6))  # one formula in two ways, in float32 say
     return bool(np.array_equal(one, other))

@@ -215,7 +215,7 @@ EXERCISES: dict[str, Checker] = {
             50: "that is for two seeds.",
             87.5: "they may all lie above or all below; both count.",
         },
-        second="1 - 2 x (1/2)^3.",
+        second="100 x (1 - 2 x (1/2)^3).",
         learned="So this project takes Student's t, which is wider for three seeds and keeps what it promises.",
     ),
     "62.1": number(
@@ -273,7 +273,7 @@ EXERCISES: dict[str, Checker] = {
     ),
     "62.4": function(
         _unpacked,
-        [([5.0, -1.0], [0, 1, 0, 1]), ([], [0, 0]), ([1.0, 2.0, 3.0], [1, 1, 0, 1]), ([0.0, 4.0], [1, 0, 0, 1])],
+        [([5.5, -1.25], [0, 1, 0, 1]), ([], [0, 0]), ([1.0, 2.0, 3.0], [1, 1, 0, 1]), ([0.0, 4.0], [1, 0, 0, 1])],
         "Go through the bitmap; at each 1 take the next value, at each 0 put a zero.",
         wrong=[
             (

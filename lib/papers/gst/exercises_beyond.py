@@ -130,6 +130,7 @@ BEYOND: dict[str, Checker] = {
     "55.1": number(
         100 * ratio(0.25, 2),
         "(1 - S) / B of the weights are left as numbers of 16 bits; each weight has a bit of mask besides.",
+        tolerance=0.06,
         wrong={
             62.5: "that is without the mask, which costs a sixteenth.",
             43.75: "that is what blocks of 2 save before anything is removed.",

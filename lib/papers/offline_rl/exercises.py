@@ -193,7 +193,7 @@ EXERCISES: dict[str, Checker] = {
     ),
     "12.1": function(
         _interquartile_mean,
-        [([0.0, 1.0, 2.0, 100.0],), ([5.0, -3.0, 1.0],), ([7.0],), ([3.0, 9.0, 1.0, 2.0, 8.0, 4.0, 1.0, 50.0, 6.0],)],
+        [([0.0, 1.0, 2.0, 100.0],), ([6.0, -3.0, 0.0],), ([7.0],), ([3.0, 9.0, 1.0, 2.0, 8.0, 4.0, 1.0, 50.0, 8.0],)],
         "Sort; drop len // 4 from the start and as many from the end; average the rest.",
         wrong=[
             (statistics.fmean, "that is the mean of all; one lucky or failed run moves it."),
@@ -229,7 +229,7 @@ EXERCISES: dict[str, Checker] = {
     ),
     "13.2": function(
         _coo_bytes,
-        [(100, 0.95), (1000, 0.0), (7, 0.5), (562_500, 0.99)],
+        [(100, 0.95), (1000, 0.0), (7, 0.6), (562_500, 0.99)],
         "How many are kept? Each has 4 bytes of value and twice 8 bytes of index.",
         wrong=[
             (

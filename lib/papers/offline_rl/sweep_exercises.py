@@ -94,7 +94,7 @@ EXERCISES: dict[str, Checker] = {
     "11.4": function(
         _divergence,
         [(0.0, 0.0), (1.0, 0.0), (-0.5, -1.0), (0.3, 0.7)],
-        "For one latent it is (mean^2 + std^2 - 1 - 2 ln std) / 2, with std = exp(log_std).",
+        "For one latent it is (mean^2 + std^2 - 1 - 2 ln std) / 2, with std = exp(log_std). Round to six digits.",
         wrong=[
             (
                 lambda mean, log_std: round(0.5 * (mean**2 + math.exp(log_std) - 1 - log_std), 6),
@@ -140,7 +140,7 @@ EXERCISES: dict[str, Checker] = {
     "12.4": function(
         _scaled,
         [([1.0, 3.0],), ([0.1, 0.2, 0.6],), ([-5.0, 7.0, 1.0, 1.0],), ([2.0, 2.0, 2.0],)],
-        "Subtract the column's mean, and divide by its standard deviation plus 0.001.",
+        "Subtract the column's mean, and divide by its standard deviation plus 0.001. Round to six digits.",
         wrong=[
             (
                 lambda column: _scaled_by(column, statistics.stdev(column) + 1e-3),

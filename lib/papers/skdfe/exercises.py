@@ -234,7 +234,8 @@ EXERCISES: dict[str, Checker] = {
         "The difference of the two is as long as what is missing; its length is squared.",
         wrong={
             4: "that is the length of the difference; the term is its square.",
-            8: "squares are added up over the embedding's numbers, not averaged.",
+            0.0625: "squares are added up over the 256 numbers, not averaged.",
+            8: "that is the teacher's length; the term is the squared length of the difference.",
             48: "that is the difference of the squares; the term is the square of the difference.",
         },
         second="(8 - 4)^2.",

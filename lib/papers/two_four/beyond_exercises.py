@@ -78,6 +78,7 @@ EXERCISES: dict[str, Checker] = {
         "Invert the matrix of second moments, and put its first row into the equation for delta.",
         wrong={
             0.5: "that is delta, by how much the second weight changes.",
+            1 + 0.5 / 1.01: "that is with the library's dampening of 0.01; take none.",
             1.0: "that is the second weight without the update.",
             2.0: "that would be right if both inputs were the same; they agree only by half.",
         },

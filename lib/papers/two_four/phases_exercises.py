@@ -158,6 +158,7 @@ EXERCISES: dict[str, Checker] = {
             11: "that is for rows alone; two in each column leaves far fewer patterns.",
             90: "that is how many patterns there are; how many bits tell them apart?",
             6: "2^6 = 64 are not enough for all patterns.",
+            math.log2(90): "bits are whole: round up.",
         },
         second="There are 90 patterns, and 2^6 < 90 <= 2^7.",
         learned="Both directions take 7 bits where one takes 11: freedom that is given up costs nothing to write.",

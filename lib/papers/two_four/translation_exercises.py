@@ -52,7 +52,7 @@ def _of_the_last(first: list[float], second: list[list[float]], width: int) -> l
     return [*max((second[one][other], one, other) for one in kept for other in range(len(second[one])))[1:]]
 
 
-TREE = [0.5, 0.4, 0.1], [[0.4, 0.3, 0.3], [0.9, 0.1, 0.0], [0.0, 0.0, 1.0]]
+TREE = [0.5, 0.4, 0.1], [[0.4, 0.3, 0.3], [0.9, 0.05, 0.05], [0.1, 0.1, 0.8]]
 
 EXERCISES: dict[str, Checker] = {
     "29.1": number(
@@ -86,7 +86,8 @@ EXERCISES: dict[str, Checker] = {
             (["a b c"], ["a b c d"]),
             (["a b c d e", "a"], ["a b", "a b"]),
         ],
-        "Add up the words of all translations and of all references first; the penalty is never above 1.",
+        "Add up the words of all translations and of all references first; the penalty is never above 1. "
+        "Round to six digits.",
         wrong=[
             (_unbounded, "a corpus that is longer than its reference is not rewarded: the penalty is at most 1."),
             (
@@ -103,8 +104,9 @@ EXERCISES: dict[str, Checker] = {
         [
             (*TREE, 1),
             (*TREE, 2),
-            ([0.35, 0.33, 0.32], [[0.4, 0.3, 0.3], [0.5, 0.3, 0.2], [0.0, 0.0, 1.0]], 2),
-            ([0.6, 0.3, 0.1], [[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [1.0, 0.0, 0.0]], 2),
+            ([0.35, 0.33, 0.32], [[0.4, 0.3, 0.3], [0.5, 0.3, 0.2], [0.05, 0.05, 0.9]], 2),
+            ([0.6, 0.3, 0.1], [[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.9, 0.05, 0.05]], 2),
+            ([0.5, 0.3, 0.2], [[0.5, 0.3, 0.2], [0.3, 0.3, 0.4], [0.9, 0.05, 0.05]], 3),
         ],
         "Keep the `width` likeliest first tokens; of their continuations return the pair with the largest product.",
         wrong=[

@@ -95,7 +95,15 @@ EXERCISES: dict[str, Checker] = {
     ),
     "23.3": function(
         _judge,
-        [([-0.2, 0.1, 0.0], 1.0), ([-3.0, -2.8, -3.2], 1.0), ([-2.0, 0.5, 0.1], 1.0), ([0.4, 0.6], 0.0)],
+        [
+            ([-0.2, 0.1, 0.0], 1.0),
+            ([-3.0, -2.8, -3.2], 1.0),
+            ([-2.0, 0.5, 0.1], 1.0),
+            ([0.4, 0.6], 0.0),
+            ([-0.5, -0.7, -0.6], 0.82),
+            ([-0.5, -0.7, -0.6], 0.9),
+            ([2.0, 2.2, 2.1], 0.5),
+        ],
         "Take the 95 % interval of the mean by Student's t (n - 1 degrees of freedom); look at where -margin lies.",
         wrong=[
             (_judge_by_the_mean, "you judge the mean alone; how sure is it?"),
@@ -172,7 +180,7 @@ EXERCISES: dict[str, Checker] = {
     ),
     "24.3": function(
         _to_codes,
-        [([0.0, 0.05, -6.35, 7.0], 6.35), ([0.025, 0.075, -0.125], 6.35), ([1.0, -1.0], 0.5)],
+        [([0.0, 0.05, -6.35, 7.0], 6.35), ([0.5, 1.5, -2.5], 127.0), ([1.0, -1.0], 0.5)],
         "Divide by amax / 127, round, and clip to -127 and 127.",
         wrong=[
             (_codes_without_clip, "a code beyond 127 does not fit into eight bits: clip."),
