@@ -114,7 +114,7 @@ def test_of_runs_that_learn_online_the_environment_is_the_data(tmp_path: Path):
 def test_a_measure_may_give_intervals_that_stand_on_more_than_seeds(tmp_path: Path):
     # seeds agree, so that Student's t over them would have no width; draws of the speakers do not
     rows = [
-        {"data": "coco", "trials": "t", "width": 4, "network": "a", "teacher": "self", "distillation": kind}
+        {"data": "coco", "trials": "t", "width": 4, "epoch": 8, "network": "a", "teacher": "self", "distillation": kind}
         | {"seed": seed, "draw": draw, "eer": 20.0 if kind == "none" else eer}
         for kind in ("none", "both")
         for seed in (0, 1)
