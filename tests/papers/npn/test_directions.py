@@ -155,7 +155,7 @@ def test_by_the_authors_schedule_gates_learn_from_the_first_epoch_on_and_dormant
     assert all("early_k" not in one["training"] and "dormant" not in one for one in CONFIGURATIONS)
     rows = train(configuration, Context())
     assert [(row["stage"], row["k"]) for row in rows] == [(1, 7)] * 3 + [(2, 1)] * 2 + [(3, gates.INFINITE)]
-    usual = replace(settings, expand_script=replace(grows, early_k=None), script_dormant=3.0)
+    usual = replace(settings, expand_script=replace(grows, early_k=None), script_dormant=None)
     usual = train(usual.configurations("moons", "moons_mlp")[-1], Context())
     assert usual[0]["k"] == gates.INFINITE
     assert rows[0]["regularised_loss"] != usual[0]["regularised_loss"]

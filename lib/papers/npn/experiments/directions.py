@@ -67,7 +67,7 @@ class Directions:
         start: gates of each layer that are open when the expansion starts.
         sparsify, expand: their training; the rivals have sparsify's.
         sparsify_script, expand_script: their training by the schedule of the authors' code; left out, they are not run.
-        script_dormant: -k phi of a dormant gate where expand_script starts; the code has 40, the paper 3.
+        script_dormant: -k phi of a dormant gate where expand_script starts; the code has 40. None: the paper's, 3.
         rivals: which of them are trained, some of RIVALS.
         shares: of the weights; a row is kept, besides, of the first epoch that leaves sparsify no more than each.
     """
@@ -79,7 +79,7 @@ class Directions:
     expand: GatedTraining
     sparsify_script: GatedTraining | None = None
     expand_script: GatedTraining | None = None
-    script_dormant: float = 3.0
+    script_dormant: float | None = None
     rivals: tuple[str, ...] = RIVALS
     shares: tuple[float, ...] = ()
 
@@ -109,7 +109,8 @@ class Directions:
             one = {"data": data, "network": network, "direction": direction, "every": self.every}
             one |= {"start": self.start if grows else (), "training": as_kept(training)}
             one |= {"shares": () if grows else self.shares}
-            one |= {"dormant": self.script_dormant} if direction == "expand_script" and self.script_dormant != 3 else {}
+            if direction == "expand_script" and self.script_dormant is not None:
+                one["dormant"] = self.script_dormant
             found += [one | {"seed": seed} for seed in self.seeds]
         return found
 
@@ -182,8 +183,8 @@ def train_direction(
         counts = live_units(max(needed, key=lambda row: row["epoch"])["architecture_live"], layers)
 
     def gated(network: nn.Module, start: Sequence[int | Tensor] | None = None) -> nn.Module:
-        dormant = configuration.get("dormant", 3.0)
-        return gates.gated(network, layers, k=training.first_k, start=start, dormant=dormant, seed=seed_of(seed, 1))
+        level = {"dormant": configuration["dormant"]} if "dormant" in configuration else {}
+        return gates.gated(network, layers, k=training.first_k, start=start, seed=seed_of(seed, 1), **level)
 
     if direction not in RIVALS:
         sessions.train(direction, gated(network, configuration["start"] or None), training)
