@@ -189,8 +189,9 @@ def surely(dense: Sequence[float], other: Sequence[float]) -> float:
 def rule_of_thumb(layer: Prunable, n: int) -> str:
     """Name the rule of thumb about 2:4 that applies to a product with n columns, and whose figure it is."""
     letters, shape = layer.layout.axes, layer.weight.shape
-    if {"k", "t"} & set(letters) and shape[layer.layout.input] < FEW_CHANNELS:
-        figure = "users of TensorRT measured it (issues 3849 and 4065)"
+    channels = min(shape[layer.layout.input], shape[layer.layout.output])
+    if {"k", "t"} & set(letters) and channels < FEW_CHANNELS:
+        figure = "TensorRT's developers measured it (issues 3849 and 4065)"
         return f"rule of thumb: sparse convolutions gain from about {FEW_CHANNELS} channels on GPUs, {figure}"
     if n == 1:
         figure = "decoding was 12 % slower by 2:4 (pytorch/tutorials 3505)"

@@ -51,7 +51,7 @@ def program(name: str, stopped: str = "stopped; files are whole, the same comman
         stopped: what is said after Ctrl-C.
 
     Raises:
-        SystemExit: status 2 for bad input and what the disk refuses, 130 for Ctrl-C.
+        SystemExit: status 2 for bad input and what the disk refuses, 130 for Ctrl-C, 141 for a closed pipe.
     """
     try:
         yield
@@ -62,7 +62,8 @@ def program(name: str, stopped: str = "stopped; files are whole, the same comman
         print(f"{name}: {stopped}", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:  # who reads what is printed, such as `head`, has read enough
-        raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
+        sys.exit(141)
     except OSError as error:  # no permission, a full disk
         where = f"{error.filename}: " if error.filename else ""
         print(f"{name}: {where}{error.strerror or error}; files are whole, the same command goes on", file=sys.stderr)

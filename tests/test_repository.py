@@ -126,3 +126,10 @@ def test_no_two_modules_share_a_name_unless_they_play_the_same_part():
             if path.parent != base.ROOT / "lib":  # users' names: lib.notebook, lib.compare, lib.exercises
                 places.setdefault(path.name, []).append(Path(*alike))
     assert {name for name, parts in places.items() if len(set(parts)) > 1} == set()
+
+
+def test_readme_says_how_many_core_hours_the_real_scale_has_taken():
+    origins = [yaml.safe_load(path.read_text()) for path in (base.RESULTS / "real" / "runs").glob("*.provenance.yaml")]
+    hours = sum(part["seconds"] for origin in origins for part in origin["parts"]) / 3600
+    (said,) = re.findall(r"(\d+) core-hours so far", (base.ROOT / "README.md").read_text())
+    assert int(said) == pytest.approx(hours, rel=0.05)

@@ -29,7 +29,7 @@ NAMES = {  # of the modules whose benchmarks have shorter names, those of what t
 
 
 def names() -> dict[str, str]:
-    """List the benchmarks and their modules: those of lib/bench that have a `run`."""
+    """List the benchmarks and their modules: all of lib/bench but the command line and what benchmarks share."""
     found = [m.name for m in pkgutil.iter_modules(bench.__path__) if m.name not in ("__main__", "calls")]
     return {NAMES.get(name, name): name for name in found}
 
@@ -45,11 +45,12 @@ def main(words: list[str] | None = None) -> None:
     with base.program("lib.bench"):
         if unknown := [name for name in asked.name if name not in known]:
             raise BadInput(f"no benchmark {unknown[0]!r}; there are: {', '.join(known)}")
-        for name in asked.name or known:
-            path = asked.results / "bench" / f"{name}.csv"
+        paths = {name: asked.results / "bench" / f"{name}.csv" for name in asked.name or known}
+        for path in paths.values():  # a damaged file is refused before hours are spent on rows to go beside it
             writable(path.parent)
             if path.exists():
-                read_csv(path, ("device",))  # a damaged file is refused before hours are spent on rows to go beside it
+                read_csv(path, ("device",))
+        for name, path in paths.items():
             table = measure(name, choose_device(asked.device, "bench"))
             write_csv(beside_others(table, path), path)
             print(f"{path.name}: {len(table)} rows on {table.device.iloc[0]}")

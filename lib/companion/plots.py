@@ -181,11 +181,11 @@ def errors_with_intervals(axes: Axes, groups: Sequence[tuple[str, Sequence[float
         look = {k: v for k, v in variant_style(variant).items() if k != "linestyle"}
         errors = pd.Series([max(100 - accuracy, smallest) for accuracy in accuracies]).sort_values()
         rank = errors.groupby(np.log(errors).mul(50).round()).cumcount()  # dots 2 % apart would overlap
-        axes.scatter(errors, row + 0.22 + 0.09 * rank, s=9, color=look["color"], linewidths=0)
         measured = interval(list(accuracies))
         error = max(100 - measured.value, smallest)
         bars = None
-        if measured.seeds > 1:
+        if measured.seeds > 1:  # one seed is its own mean
+            axes.scatter(errors, row + 0.22 + 0.09 * rank, s=9, color=look["color"], linewidths=0)
             least, most = (max(100 - end, smallest) for end in (measured.high, measured.low))
             bars = [[error - least], [most - error]]
         axes.errorbar([error], [row], xerr=bars, markersize=8, capsize=4, linestyle="none", **look)
@@ -296,13 +296,16 @@ def choices(axes: Axes, ends: pd.DataFrame, dense: Sequence[float]) -> None:
     if band.seeds > 1:
         axes.axvspan(band.low, band.high, color=GREY, alpha=0.2, linewidth=0)
     axes.axvline(band.value, color=GREY, linewidth=1.5, label=PRUNERS["dense"][0])
-    found = [choice for choice in PRUNERS if choice in set(ends.choice)]
-    for number, choice in enumerate(found):
+    of_way = {way: [one for one in PRUNERS if one in set(mine.choice)] for way, mine in ends.groupby("way")}
+    for choice in (one for one in PRUNERS if one in set(ends.choice)):
         by_way = {way: seeds.tolist() for way, seeds in ends[ends.choice == choice].groupby("way").normalised_return}
-        rows = [ways.index(way) + 0.22 * (number - (len(found) - 1) / 2) for way in by_way]
+        rows = [  # a way that lacks a choice has its others about its label all the same
+            ways.index(way) + 0.22 * (of_way[way].index(choice) - (len(of_way[way]) - 1) / 2) for way in by_way
+        ]
         each, bars = [interval(seeds) for seeds in by_way.values()], None
         for row, seeds in zip(rows, by_way.values(), strict=True):
-            axes.scatter(seeds, [row + 0.08] * len(seeds), s=9, color=PRUNERS[choice][1], linewidths=0)
+            if len(seeds) > 1:
+                axes.scatter(seeds, [row + 0.08] * len(seeds), s=9, color=PRUNERS[choice][1], linewidths=0)
         if min(e.seeds for e in each) > 1:
             bars = [[e.value - e.low for e in each], [e.high - e.value for e in each]]
         style = variant_style(choice, PRUNERS) | {"linestyle": "none"}
@@ -324,7 +327,8 @@ def over_epochs(axes: Axes, rows: pd.DataFrame, column: str, direction: str) -> 
         axes.plot(one.epoch, one[column], linewidth=1, alpha=0.3, rasterized=len(seeds) > 10, **look)
     table = rows.pivot(index="epoch", columns="seed", values=column)
     mean = table.ffill()[table.notna().mean(axis=1) > 0.5].mean(axis=1)
-    axes.plot(mean.index, mean, linewidth=2.5, label="mean of seeds" if len(seeds) > 1 else "one seed", **look)
+    name = f"mean of {len(seeds)} seeds" if len(seeds) > 1 else "one seed"
+    axes.plot(mean.index, mean, linewidth=2.5, label=name, **look)
     for stage in (1, 2):
         axes.axvline(rows[rows.stage == stage].epoch.max(), color="black", linestyle=":", linewidth=1)
 

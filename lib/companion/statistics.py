@@ -56,7 +56,7 @@ def interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
 
     One seed has no interval: its ends are infinite. Where all seeds give the same number, but for the rounding of
     differences, low = high. (Drawing seeds with replacement, the percentile bootstrap, would give too narrow an
-    interval: one that is called 95 % covers the mean in 51, 75, 83 and 90 % of all samples of 2, 3, 5 and 10 normal
+    interval: one that is called 95 % covers the mean in 50, 75, 83 and 90 % of all samples of 2, 3, 5 and 10 normal
     values.)
 
     Raises:

@@ -124,8 +124,8 @@ def _judged(claim: Mapping[str, object], cells: Sequence[Mapping[str, object]]) 
 @cache
 def _bounds() -> dict[str, list[float]]:
     """The numbers in each claim's criterion."""
-    found = {claim.id: list(claim.holds_if.values()) for paper in papers.read() for claim in paper.claims}
-    return {name: bound[0] if bound and isinstance(bound[0], list) else bound for name, bound in found.items()}
+    bounds = {claim.id: next(iter(claim.holds_if.values()), []) for paper in papers.read() for claim in paper.claims}
+    return {name: bound if isinstance(bound, list) else [bound] for name, bound in bounds.items()}
 
 
 def _digits(cells: Sequence[Mapping[str, object]], bounds: Sequence[float] = ()) -> int:
@@ -162,7 +162,8 @@ def _data(claim: Mapping[str, object], cell: str) -> str:
     said = own[0] if own else pieces[0]
     if "(stand-in)" in said:
         return "stand-in"
-    return said if said == "arithmetic" else "the paper's" if own and " @ " not in said else ""
+    timed = "/" in cell and " " in cell.split("/")[0]  # on a device, whose name has spaces
+    return said if said == "arithmetic" else "the paper's" if own and not timed else ""
 
 
 def _short(note: str) -> str:

@@ -108,14 +108,23 @@ class Histogram:
         return float(self.counts[math.ceil(amax / self.width) :].sum() / self.counts.sum())
 
 
+def check_method(method: str) -> None:
+    """Refuse a method that is none of METHODS.
+
+    Raises:
+        BadInput: it is none.
+    """
+    if method not in METHODS:
+        raise BadInput(f"calibration {method!r}: known are {', '.join(METHODS)}")
+
+
 def threshold(histogram: Histogram, method: str = "entropy") -> float:
     """Find the amax of an activation by one of METHODS; 0 when all values were zero.
 
     Raises:
         BadInput: an unknown method, or a histogram of nothing.
     """
-    if method not in METHODS:
-        raise BadInput(f"calibration {method!r}: known are {', '.join(METHODS)}")
+    check_method(method)
     if not histogram.counts.any():
         raise BadInput("an empty histogram has no threshold: add values first")
     return {

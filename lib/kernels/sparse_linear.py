@@ -76,8 +76,9 @@ class SparseLinear(nn.Module):
     def weight(self) -> Tensor:
         """W [m, k] with its zeros, for whoever reads the weight and multiplies by it elsewhere; it has a gradient."""
         ends = self.by_output_ends.long()
-        places = torch.arange(self.shape[0], device=ends.device)
-        rows = torch.repeat_interleave(places, ends.diff(), output_size=self.values.numel())
+        # how many rows have begun before each value; ONNX knows neither repeat_interleave nor searchsorted
+        begun = torch.zeros(self.values.numel() + 1, dtype=torch.long, device=ends.device)
+        rows = begun.index_add(0, ends[1:], torch.ones_like(ends[1:]))[:-1].cumsum(0)
         zeros = torch.zeros(self.shape, dtype=self.values.dtype, device=ends.device)
         return zeros.index_put((rows, self.by_output_places.long()), self.values)
 

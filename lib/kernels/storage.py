@@ -36,10 +36,14 @@ def metadata_bits(
         BadInput: an unknown format, columns that 4 does not divide (2:4), or more values than places (2:4 has half).
     """
     _check(form, rows, columns, nonzeros)
+
+    def index(count: int) -> int:  # wider where so many places need it
+        return max(index_bits, (count - 1).bit_length())
+
     return {
         "dense": 0,
-        "coo": nonzeros * 2 * index_bits,
-        "csr": nonzeros * index_bits + (rows + 1) * pointer_bits,
+        "coo": nonzeros * (index(rows) + index(columns)),
+        "csr": nonzeros * index(columns) + (rows + 1) * pointer_bits,
         "bitmap": rows * columns,
         "two_four": rows * columns // 2 * 2,
     }[form]

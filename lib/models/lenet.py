@@ -34,7 +34,7 @@ class LeNet(nn.Module):
 
 
 def lenet5(classes: int = 10) -> LeNet:
-    """Build LeNet-5 in Caffe's widths, 20-50-500, for 28 x 28 grey images: 431,080 parameters (papers 2 and 4)."""
+    """Build LeNet-5 in Caffe's widths, 20-50-500, for 28 x 28 grey images: 431,080 parameters (paper 4)."""
     return LeNet((1, 20, 50), kernel=5, padding=0, side=28, hidden=500, classes=classes)
 
 

@@ -39,6 +39,13 @@ def hooks(module: nn.Module) -> list[WeightNorm | prune.BasePruningMethod]:
     return [hook for hook in every if isinstance(hook, (WeightNorm, prune.BasePruningMethod))]
 
 
+def called_besides(module: nn.Module) -> bool:
+    """Tell whether hooks are called with a layer, or with its derivative, that do not compute its weight."""
+    names = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+    every = (hook for name in names for hook in getattr(module, name).values())
+    return any(hook not in hooks(module) for hook in every)
+
+
 def hook_of(module: nn.Module, attribute: str) -> WeightNorm | prune.BasePruningMethod | None:
     """Return the hook that computes this weight, if one does."""
     named = ((hook.name if isinstance(hook, WeightNorm) else hook._tensor_name, hook) for hook in hooks(module))

@@ -7,7 +7,8 @@ convolutions, transposed ones), the first layer included, multiplies int8 codes 
 entropy calibration) by int8 codes of its weight (one scale per output channel, max calibration) and adds them up
 exactly. Everything else stays in floating point: biases, batch norms (which are not folded into the layer before them),
 activations, and products inside other layers, such as nn.LSTM and attention. A layer that no batch calls, one that
-shares its weight, or one that `pruners.sparse` has made stays so too, with a warning that names it.
+shares its weight, has hooks or a computed bias, or one that `pruners.sparse` has made stays so too, with a warning that
+names it.
 
 Section 4.4 calibrates after pruning and retraining: hand over the retrained network. Masks may still be attached; their
 zeros become code 0, so the pattern is kept and `kernels.two_four.compress` takes the codes.
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from numbers import Real
 
 import pandas as pd
 import torch
@@ -24,9 +26,9 @@ from torch import Tensor, nn
 
 from lib import pruners
 from lib.base import BadInput, naming
-from lib.kernels.int8 import LARGEST, Histogram, quantise, scale_of, threshold, weight_scales
+from lib.kernels.int8 import LARGEST, Histogram, check_method, quantise, scale_of, threshold, weight_scales
 from lib.pruners import kinds
-from lib.pruners.behind import bake
+from lib.pruners.behind import bake, called_besides
 from lib.pruners.inputs import Inputs, duplicate, each, entering, feed, replaced
 from lib.pruners.layers import Prunable, Select, leave_out, matrices
 from lib.pruners.selected import words
@@ -44,6 +46,7 @@ def ranges(
     model: nn.Module, batches: Iterable[Inputs], method: str = "entropy", select: Select = None
 ) -> dict[str, float]:
     """Find the largest magnitude of each layer's input that is not clipped, {parameter name: amax}."""
+    check_method(method)
     return {name: threshold(histogram, method) for name, histogram in observe(model, batches, select).items()}
 
 
@@ -54,18 +57,29 @@ def codable(model: nn.Module, select: Select = None) -> list[Prunable]:
         BadInput: none that is selected can be, with the reason.
     """
     layers = pruners.prunable(model, select)
-    found = [layer for layer in layers if not layer.tied and kinds.find(layer.module)[0].affine]
-    if not found:
-        inside = type(layers[0].module).__name__
-        raise BadInput(f"int8 has no codes for {layers[0].name}, nor for others: it is inside a {inside}, or shared")
-    return found
+    whys = {layer.name: _why_not(layer) for layer in layers}
+    if all(whys.values()):
+        raise BadInput(f"int8 has no codes for {layers[0].name}, nor for others: {whys[layers[0].name]}")
+    return [layer for layer in layers if not whys[layer.name]]
+
+
+def _why_not(layer: Prunable) -> str:
+    """Why codes cannot stand for a layer; "" where they can."""
+    if not kinds.find(layer.module)[0].affine:
+        return f"it is inside a {type(layer.module).__name__}"
+    if layer.tied:
+        return "another layer shares its weight"
+    if called_besides(layer.module):
+        return "it has hooks, which would see codes"
+    return "" if "bias" in layer.module._parameters else "its bias is computed"
 
 
 def observe(model: nn.Module, batches: Iterable[Inputs], select: Select = None) -> dict[str, Histogram]:
     """Observe what enters each `codable` layer in evaluation mode, {parameter name: histogram}.
 
     A layer that runs more than once has one histogram of all its inputs. One that no batch calls, whose weight another
-    layer has too, or of which `pruners.sparse` holds what is left, is left out with a warning.
+    layer has too, that has hooks or a bias that is computed, or of which `pruners.sparse` holds what is left, is left
+    out with a warning.
 
     Args:
         batches: what the model is called with, see `pruners.inputs`: a tensor, or a tuple of arguments, without labels.
@@ -80,8 +94,8 @@ def observe(model: nn.Module, batches: Iterable[Inputs], select: Select = None) 
     for layer in matrices(model, select):
         if layer.sparse:
             leave_out(layer.name, "pruners.sparse has made it and int8 codes are dense, so it stays in floating point")
-        elif layer.tied and kinds.find(layer.module)[0].affine:
-            leave_out(layer.name, "another layer shares its weight, so it stays in floating point")
+        elif kinds.find(layer.module)[0].affine and (why := _why_not(layer)):
+            leave_out(layer.name, f"{why}, so it stays in floating point")
     histograms = {name: Histogram() for name in layers}
     hooks = [
         layer.module.register_forward_pre_hook(_counting(name, histograms[name]), with_kwargs=True)
@@ -114,10 +128,14 @@ def quantised(model: nn.Module, amax: Mapping[str, float]) -> nn.Module:
     Raises:
         BadInput: a name that int8 has no codes for, or a magnitude that is negative or not finite.
     """
+    if not isinstance(amax, Mapping) or not all(isinstance(value, Real) for value in amax.values()):
+        raise BadInput(f"amax={amax!r:.60}: expected {{parameter name: number}}, such as `ranges` returns")
     model = duplicate(model).eval()
     pruners.detach(model)
     layers = {layer.name: layer for layer in codable(model)}
     if unknown := [name for name in amax if name not in layers] or ([] if amax else ["nothing"]):
+        if others := [one for one in pruners.prunable(model) if one.name == unknown[0]]:
+            raise BadInput(f"int8 has no codes for {unknown[0]}: {_why_not(others[0])}")
         raise BadInput(f"amax is given for {unknown[0]}; int8 can take {', '.join(layers)}")
     if bad := [name for name, value in amax.items() if not 0 <= value < math.inf]:
         raise BadInput(f"amax of {bad[0]} is {amax[bad[0]]}: expected the largest magnitude of an input, 0 or more")

@@ -74,7 +74,8 @@ def to_onnx(
                 baked, args, kwargs=kwargs, dynamo=True, verbose=False, opset_version=OPSET, dynamic_shapes=sizes
             )
         except torch.onnx.OnnxExporterError as error:
-            reason = str(error.__cause__ or error).strip().splitlines()[0]
+            lines = [line.strip() for line in str(error.__cause__ or error).splitlines() if line.strip()]
+            reason = " ".join(lines[:2] if lines[0].endswith(":") else lines[:1])
             raise BadInput(f"torch cannot export {type(model).__name__} to ONNX: {reason}") from error
     with atomic(path) as file:
         file.write(program.model_proto.SerializeToString())

@@ -1,9 +1,9 @@
 """Group weights (paper 5): weights of a block share coefficients, whole groups are pruned, groups are released.
 
-    group_sparse.group(model, {"fc2.weight": block_circulant.circulant(4)}, releasable=True)
-    masks = group_sparse.whole_groups(pruners.magnitude(model), 0.5, group_sparse.tables(model))
+    groups.group(model, {"fc2.weight": block_circulant.circulant(4)}, releasable=True)
+    masks = groups.whole_groups(pruners.magnitude(model), 0.5, groups.tables(model))
     pruners.attach(model, masks)
-    group_sparse.regroup(model, {"fc2.weight": group_sparse.single(4)}, optimizers=[optimizer])  # the phase shift
+    groups.regroup(model, {"fc2.weight": groups.single(4)}, optimizers=[optimizer])  # the phase shift
 
 A table [B, B] says which coefficient stands at each place of a block. A change of the block size is a change of the
 table: where the new groups are parts of the old ones no value changes, otherwise the new coefficients are the nearest.

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree
@@ -49,6 +50,10 @@ def feed(model: nn.Module, batch: Inputs) -> Any:
         BadInput: the batch holds other arguments than the model takes, or tensors that it cannot compute with.
     """
     args, kwargs = arguments(batch)
+    if odd := [one for one in (*args, *kwargs.values()) if isinstance(one, np.ndarray)]:
+        raise BadInput(
+            f"a batch holds tensors, this one an array of {odd[0].dtype}: torch.from_numpy makes a tensor of it"
+        )
     try:
         return call(model, batch)
     except TypeError as error:
@@ -60,7 +65,7 @@ def feed(model: nn.Module, batch: Inputs) -> Any:
         raise  # from within the model
     except torch.OutOfMemoryError:
         raise
-    except RuntimeError as error:  # shapes or types that do not fit
+    except (RuntimeError, IndexError, ValueError) as error:  # shapes, types or tokens that do not fit
         reason = str(error).splitlines()[0]
         raise BadInput(f"{type(uncompiled(model)).__name__} cannot compute with this batch: {reason}") from error
 
@@ -176,13 +181,14 @@ def mode(model: nn.Module, training: bool) -> Iterator[nn.Module]:
 def replaced(model: nn.Module, made: Mapping[int, nn.Module]) -> nn.Module:
     """Put other modules in the places of a model's own, {id of its own: the other}, and return the model.
 
-    A module that stands at several places is replaced at all of them; the model itself may be one.
+    A module that stands at several places is replaced at all of them; the model itself may be one. What comes in trains
+    or evaluates as what goes did.
     """
     for parent in list(model.modules()):
         for name, child in list(parent._modules.items()):  # named_children() names a shared module only once
             if id(child) in made:
-                parent._modules[name] = made[id(child)]
-    return made.get(id(model), model)
+                parent._modules[name] = made[id(child)].train(child.training)
+    return made[id(model)].train(model.training) if id(model) in made else model
 
 
 def duplicate(model: nn.Module) -> nn.Module:

@@ -142,9 +142,12 @@ def fixed(affine: bool = False, **layouts: str) -> Kind:
         BadInput: letters that are no layout.
     """
     for attribute, axes in layouts.items():
-        if not axes or set(axes) - set(LETTERS) or axes.count("i") != 1 or "o" not in axes:
+        fits = isinstance(axes, str) and not set(axes) - set(LETTERS) and axes.count("i") == axes.count("o") == 1
+        if not fits or "r" in axes[1:]:
             known = ", ".join(f"{letter} ({what})" for letter, what in LETTERS.items())
-            raise BadInput(f"{attribute}={axes!r}: expected a letter an axis, one of them i and one o, of {known}")
+            raise BadInput(
+                f"{attribute}={axes!r}: expected a letter an axis, one of them i and one o, r first, of {known}"
+            )
     return Kind(lambda module: {attribute: Layout(axes) for attribute, axes in layouts.items()}, affine=affine)
 
 
@@ -201,7 +204,7 @@ KINDS: dict[type | str, Kind] = {
     "timm.layers.linear.Linear": _LINEAR,
 }
 LOOKUPS = (nn.Embedding, nn.EmbeddingBag)
-VECTORS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm, nn.modules.batchnorm._NormBase)
+VECTORS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)
 
 
 def register(type_: type | str, kind: Kind | Mapping[str, str]) -> None:

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
@@ -107,12 +106,6 @@ def as_matrix(tensor: Tensor) -> Tensor:
     knows.
     """
     return layout_of(tensor).matrix(tensor)
-
-
-def from_matrix(matrix: Tensor, shape: Iterable[int]) -> Tensor:
-    """Invert `as_matrix` for a tensor of the given shape."""
-    shape = tuple(shape)
-    return layout_of(torch.empty(shape, device="meta")).tensor(matrix, shape)
 
 
 class Scores(dict):
@@ -230,6 +223,8 @@ def survey(model: nn.Module) -> tuple[list[Prunable], list[Refused]]:
         kind, why = kinds.find(module)
         layouts = {} if kind is None else kind.weights(module)
         trained = behind(module)
+        if missing := [name for name in layouts if name not in trained and not hasattr(module, name)]:
+            raise BadInput(f"a {type(module).__name__} has no {missing[0]!r}, which its rule of `kinds` names")
         for attribute in (name for name in layouts if name not in trained):
             if isinstance(weight := getattr(module, attribute, None), Tensor):
                 name = f"{path}.{attribute}" if path else attribute
@@ -251,6 +246,8 @@ def survey(model: nn.Module) -> tuple[list[Prunable], list[Refused]]:
             if why:
                 refusals.append(Refused(name, weight, why))
             else:
+                if len(what.axes) != weight.dim():
+                    raise BadInput(f"{name} has {weight.dim()} axes, its rule of `kinds` has letters for {what.axes!r}")
                 places = [(other, called) for _, other, called, _ in owners]
                 others = tuple(place for place in places if place != (module, attribute))
                 layers.append(Prunable(name, network, module, attribute, what, others))
@@ -341,6 +338,8 @@ def layer_rule(
         raise BadInput(f"bits={bits}: section 4.2 has a rule for 16-bit and 8-bit values")
     multiple = {16: 16, 8: 32}[bits]
     refuse_no_model(model)
+    if not isinstance(leave, Mapping | None):
+        raise BadInput(f"leave={leave!r:.60}: expected {{module name: reason}}")
     leave = dict(leave or {})
     modules = dict(model.named_modules())
     unknown = [name for name in leave if name not in modules]

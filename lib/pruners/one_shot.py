@@ -27,7 +27,7 @@ from lib.pruners import kinds
 from lib.pruners.inputs import Inputs, duplicate, each, entering, feed
 from lib.pruners.layers import Prunable, Scores, Select, chosen, leave_out, prunable
 from lib.pruners.masks import attach, attached, inverts, original, original_of
-from lib.pruners.patterns import Pattern, fitting
+from lib.pruners.patterns import Pattern, check_pattern, fitting
 from lib.pruners.scores import product
 from lib.pruners.selected import words
 from lib.pruners.straight_through import learning
@@ -51,6 +51,9 @@ class Wanda:
     """
 
     pattern: Pattern
+
+    def __post_init__(self):
+        check_pattern(self.pattern)
 
     def __call__(self, weight: Tensor, moments: Tensor) -> tuple[Tensor, Tensor]:
         mask = self.pattern({"weight": wanda_scores(weight, moments.diagonal())})["weight"]
@@ -82,6 +85,7 @@ class SparseGPT:
     dampening: float = 0.01
 
     def __post_init__(self):
+        check_pattern(self.pattern)
         refuse_uncounted(width=self.width, block=self.block)
         if not isinstance(self.dampening, Real) or not 0 <= self.dampening < math.inf:
             raise BadInput(f"dampening={self.dampening!r:.40}: expected a share of 0 or more, and a finite one")
@@ -152,6 +156,8 @@ def one_shot(model: nn.Module, batches: Iterable[Inputs], solver: Solver, select
             by a norm, no batches, batches that the model does not take, or layers of which no batch calls any, or not
             one that was asked for by name.
     """
+    if isinstance(solver, type) or not callable(solver):
+        raise BadInput(f"solver={solver!r:.60}: expected an object such as pruners.Wanda(pattern)")
     model = duplicate(model).eval()
     batches = list(each(batches))
     names = fitting(model) if select is None else chosen(prunable(model), select, {}, "there are")

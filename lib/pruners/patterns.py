@@ -7,10 +7,11 @@ network which is pruned further loses more and gets nothing back. `two_four` is 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,6 +22,16 @@ from lib.pruners.scores import magnitude
 
 SCOPES = ("row", "layer", "network", "global")
 Pattern = Callable[..., dict[str, Tensor]]
+
+
+def check_pattern(pattern: object) -> None:
+    """Refuse what cannot be a pattern.
+
+    Raises:
+        BadInput: it is no function.
+    """
+    if not callable(pattern):
+        raise BadInput(f"pattern={pattern!r:.60}: expected a function of scores, such as pruners.unstructured")
 
 
 def unstructured(
@@ -110,9 +121,7 @@ def n_of_m(
             raise BadInput(f"{name}: inner dimension {inner} is not a multiple of {m}, so {n}:{m} does not fit it")
         kept = highest_of_each(matrix.reshape(-1, m), n).reshape(rows, inner)
         masks[name] = layout(scores, name).tensor(kept, score.shape).contiguous()
-        if within:
-            masks[name] &= score > -torch.inf
-    return masks
+    return still_gone(masks, within)
 
 
 def two_four(model: nn.Module, select: Select = None) -> dict[str, Tensor]:
@@ -237,8 +246,8 @@ def per_run(sparsity: float | Sequence[float], scores: Mapping[str, Tensor]) -> 
     """
     runs = check(scores)
     shares = [sparsity] * (runs or 1) if isinstance(sparsity, Real) else sparsity
-    listed = isinstance(shares, Iterable) and not isinstance(shares, Tensor)
-    if not listed or not all(isinstance(share, Real) for share in shares):
+    shares = list(shares) if isinstance(shares, (Sequence, np.ndarray)) and np.ndim(shares) == 1 else []
+    if not shares or not all(isinstance(share, Real) for share in shares):
         raise BadInput(f"sparsity={described(sparsity)} is no number in [0, 1)")
     if len(shares) != (runs or 1):
         raise BadInput(f"{len(shares)} sparsities for {runs or 1} runs: give one number, or one a run")

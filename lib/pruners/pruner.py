@@ -7,7 +7,7 @@ pruner.step(model, step, loss=loss, reward=reward)   # after each step of traini
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from lib.base import BadInput
 from lib.pruners import masks
-from lib.pruners.layers import Scores
-from lib.pruners.patterns import Pattern
+from lib.pruners.layers import Scores, Select
+from lib.pruners.patterns import Pattern, check_pattern
 from lib.pruners.schedules import Schedule
 
 Score = Callable[..., Scores]
@@ -63,19 +63,18 @@ class Pruner:
         score: Score | Sequence[Score | None],
         pattern: Pattern,
         schedule: Schedule | Sequence[Schedule],
-        layers: Iterable[str] | None = None,
+        layers: Select = None,
     ):
         self.schedules = list(schedule) if isinstance(schedule, Sequence) else [schedule]
         self.scores = list(score) if isinstance(score, Sequence) else [score] * len(self.schedules)
         if not all(one is None or callable(one) for one in self.scores):
             raise BadInput(f"score={score!r:.60}: expected a function of the model, such as pruners.magnitude")
-        if not callable(pattern):
-            raise BadInput(f"pattern={pattern!r:.60}: expected a function of scores, such as pruners.unstructured")
+        check_pattern(pattern)
         if not all(hasattr(one, "target") and not isinstance(one, type) for one in self.schedules):
             raise BadInput(f"schedule={schedule!r:.60}: expected an object with `target`, such as pruners.Once(0.5)")
         if len(self.scores) != len(self.schedules):
             raise BadInput(f"{len(self.scores)} scores and {len(self.schedules)} schedules: give each run one of both")
-        self.pattern, self.layers = pattern, None if layers is None else list(layers)
+        self.pattern, self.layers = pattern, layers
         self.targets = [0.0] * len(self.schedules)
 
     def step(
@@ -155,15 +154,15 @@ class Pruner:
 
     def _scored(self, due: Sequence[bool], model: object, offered: Mapping[str, object]) -> Scores:
         """Each due run's own scores, rows of one tensor a layer; other rows are those of some score that was asked."""
-        asked: dict[Score, list[int]] = {}
+        asked: dict[int, list[int]] = {}  # by the score's id, as not every object has a hash
         for run, score in enumerate(self.scores):
             if due[run]:
                 if score is None:
                     raise BadInput(f"run {run} has no score, and yet its schedule asks for sparsity")
-                asked.setdefault(score, []).append(run)
+                asked.setdefault(id(score), []).append(run)
         mixed: Scores | None = None
-        for score, rows in asked.items():
-            found = _call(score, model, offered, "score")
+        for rows in asked.values():
+            found = _call(self.scores[rows[0]], model, offered, "score")
             if not isinstance(found, Scores):
                 raise BadInput(f"a score returned a {type(found).__name__}: expected Scores, such as of `magnitude`")
             if self.layers is not None:

@@ -52,6 +52,8 @@ def shuffled(scores: Scores, seed: int | Sequence[int]) -> Scores:
         scores: of a network or of a stack.
         seed: of a stack one a run; a run's order is that of a single network with its seed.
     """
+    if not isinstance(scores, Scores):
+        raise BadInput(f"expected Scores, such as of `magnitude`, found a {type(scores).__name__}")
     draws = seeded(seed, stacked_runs(scores.layers.values()))
     tensors = {}
     for name, score in scores.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -59,7 +59,7 @@ def words(select: Select) -> list[str | type]:
     return asked
 
 
-def _matching(layers: Sequence[Prunable], one: str | type | None, whys: Mapping[str, str], there: str) -> Iterator[str]:
+def _matching(layers: Sequence[Prunable], one: str | type | None, whys: Mapping[str, str], there: str) -> list[str]:
     """Names of the layers that one word of a selection means."""
     if one is None:
         found = [layer.name for layer in layers]
@@ -74,4 +74,4 @@ def _matching(layers: Sequence[Prunable], one: str | type | None, whys: Mapping[
         if isinstance(one, str) and (known := next((n for n in whys if n == one or n.startswith(f"{one}.")), None)):
             raise BadInput(f"{known} cannot be pruned: {whys[known]}")
         raise BadInput(f"no {what}; {there}: {', '.join(layer.name for layer in layers)}")
-    return iter(found)
+    return found

@@ -20,7 +20,7 @@ from lib.pruners.uses import positions
 
 
 def parameters(model: nn.Module) -> int:
-    """Count how many numbers of a network are trained."""
+    """Count the numbers of a network's parameters, frozen ones too."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -53,7 +53,7 @@ def sizes(model: nn.Module, shape: Sequence[int], value_bits: int = 16) -> dict[
         value_bits: width of a stored value.
 
     Returns:
-        parameters (all trained numbers), weights (those of layers that are pruned or can be), kept (weights that are
+        parameters (all their numbers), weights (those of layers that are pruned or can be), kept (weights that are
         not zero), bytes_dense, bytes_csr, bytes_bitmap, bytes_two_four, flops_dense (of the same network without
         zeros), flops.
 

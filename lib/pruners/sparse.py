@@ -7,7 +7,7 @@ from torch import nn
 from lib.base import BadInput
 from lib.kernels.sparse_linear import FLOATS, SparseLinear
 from lib.pruners import kinds
-from lib.pruners.behind import behind, hooks
+from lib.pruners.behind import behind, called_besides
 from lib.pruners.inputs import duplicate, replaced
 from lib.pruners.layers import Select, leave_out, prunable
 from lib.pruners.masks import attached, numbers
@@ -43,7 +43,7 @@ def sparse(model: nn.Module, select: Select = None) -> nn.Module:
         found = f"its weight is {list(weight.shape)} of {weight.dtype}"
         if layer.tied:
             whys[layer.name] = "it shares its weight with another layer"
-        elif any(hook not in hooks(layer.module) for hook in _every_hook(layer.module)):
+        elif called_besides(layer.module):
             whys[layer.name] = "it has hooks, which a sparse layer would not call"
         elif "bias" not in layer.module._parameters:
             whys[layer.name] = "its bias is computed, and a sparse layer would not compute it"
@@ -54,16 +54,9 @@ def sparse(model: nn.Module, select: Select = None) -> nn.Module:
         else:
             made[id(layer.module)] = one = SparseLinear(weight, layer.module.bias, mask)
             one.values.requires_grad_(any(p.requires_grad for p in behind(layer.module)[layer.attribute]))
-            one.train(layer.module.training)
     if not made:
         name, why = next(iter(whys.items()))
         raise BadInput(f"layer {name.removesuffix('.weight') if '.' in name else 'of the model'}: {why}")
     for name, why in whys.items():
         leave_out(name, why)
     return replaced(new, made)
-
-
-def _every_hook(module: nn.Module) -> list:
-    """What is called before and after a layer, those included that compute its weight, and in its derivative."""
-    names = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-    return [hook for name in names for hook in getattr(module, name).values()]

@@ -15,6 +15,8 @@ With a transposable pattern (Hubara et al. 2021) the product that sends the grad
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
@@ -24,8 +26,8 @@ from lib.base import BadInput, naming
 from lib.pruners import kinds
 from lib.pruners.behind import bake
 from lib.pruners.layers import Layout, Prunable, Select, chosen, leave_out, prunable
-from lib.pruners.masks import Following, attach, is_parameter, refuse_inference
-from lib.pruners.patterns import Pattern, fitting
+from lib.pruners.masks import Following, attach, beneath, is_parameter, refuse_inference
+from lib.pruners.patterns import Pattern, check_pattern, fitting
 from lib.pruners.selected import words
 
 DECAY = 2e-4  # the paper's lambda_W, for SGD
@@ -100,8 +102,9 @@ def learn(model: nn.Module, pattern: Pattern, decay: float = DECAY, select: Sele
         BadInput: an unknown name, no layer that fits, a layer that has a mask already, one that shares its weight and
             is asked for by its name or is the only one, weights made under `torch.inference_mode`, a negative decay.
     """
-    if not decay >= 0:
-        raise BadInput(f"decay={decay}: expected 0 (straight-through alone) or more")
+    check_pattern(pattern)
+    if not 0 <= decay < math.inf:
+        raise BadInput(f"decay={decay}: expected 0 (straight-through alone) or more, and a finite number")
     layers = {layer.name: layer for layer in prunable(model)}
     names = fitting(model) if select is None else chosen(layers.values(), select, {}, "there are")
     shared = [name for name in names if layers[name].tied]
@@ -130,12 +133,7 @@ def learning(model: nn.Module) -> dict[str, StraightThrough]:
 
 
 def _learning(model: nn.Module) -> list[tuple[Prunable, StraightThrough]]:
-    found = []
-    for layer in prunable(model):
-        held = parametrize.is_parametrized(layer.module, layer.attribute)
-        chain = layer.module.parametrizations[layer.attribute] if held else ()
-        found += [(layer, one) for one in chain if isinstance(one, StraightThrough)]
-    return found
+    return [(layer, one) for layer in prunable(model) for one in beneath(layer) if isinstance(one, StraightThrough)]
 
 
 def flip_rate(model: nn.Module) -> float:

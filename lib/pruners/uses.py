@@ -42,7 +42,7 @@ def positions(model: nn.Module, shape: Sequence[int], modules: Mapping[str, nn.M
         layouts = {name: next(iter(kinds.find(module)[0].weights(module).values())) for name, module in modules.items()}
         layers = [Prunable(name, "", module, layout=layouts[name]) for name, module in modules.items()]
     found = uses(model, example(model, shape), layers)
-    return {name: int(count) if count == int(count) else math.ceil(count) for name, count in found.items()}
+    return {name: math.ceil(count) for name, count in found.items()}
 
 
 def uses(

@@ -59,6 +59,8 @@ class Training:
             )
         if not 0 <= self.weight_decay < math.inf:
             raise BadInput(f"training: weight_decay={self.weight_decay} must not be negative, and finite")
+        if self.warmup > self.epochs:
+            raise BadInput(f"training: warmup={self.warmup} must not be longer than epochs={self.epochs}")
         check(self.precision, "training")
 
 

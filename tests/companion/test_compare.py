@@ -8,6 +8,7 @@ import pytest
 
 from lib.companion import compare
 from lib.companion.compare import SHOWN, Difference, against_commit, details, difference, main, summary
+from lib.companion.results import write_csv
 
 OLD = pd.DataFrame({"name": ["a", "b"], "value": [1.0, 2.0], "count": [3, 4]})
 
@@ -121,3 +122,11 @@ def test_a_number_that_became_infinite_or_finite_again_is_a_difference(tmp_path:
         found = difference(new, old)
         assert (found.numbers, found.shape) == (float("inf"), "value: infinite on one side only")
     assert details({"a.csv": found}) == ["a.csv: value: infinite on one side only"]
+
+
+def test_the_largest_difference_is_one_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    claims = pd.DataFrame({"id": ["a"], "says": ["x"], "verdict": ["reproduced"]})
+    write_csv(claims, tmp_path / "results" / "quick" / "claims.csv")
+    monkeypatch.setattr(compare, "committed", lambda name, root: claims)
+    found = {"results/quick/runs/a.csv": Difference(0.5, "x"), "results/quick/claims.csv": Difference(9.0, "low")}
+    assert summary("quick", found, tmp_path)[2].endswith("committed one: 0.5 (x, results/quick/runs/a.csv)")

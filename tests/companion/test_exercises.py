@@ -120,7 +120,7 @@ def test_typical_wrong_answers_are_told_why(capsys: pytest.CaptureFixture):
     )
     assert exercise(-0.2) == "The sign goes."
     assert exercise(7) == "Multiply."
-    checkers.checking({"1": exercise})("1", 0.2)
+    checkers.answered({"1": exercise}, "1", 0.2)
     assert capsys.readouterr().out == "Exercise 1: right. So it is.\n"
     judge = checkers.function(
         lambda x: x * x, [(2,), (3,)], "Square it.", wrong=[(lambda x: 2 * x, "That is twice it.")]
@@ -159,7 +159,7 @@ def test_a_number_may_come_as_a_text_an_array_or_a_tensor(answer: object):
 
 @pytest.mark.parametrize("answer", [True, np.True_, torch.ones(2), np.ones(2), [1.0], 1j])
 def test_what_is_no_number_is_told_so_without_the_name_of_an_error(answer: object, capsys: pytest.CaptureFixture):
-    checkers.checking({"1": checkers.number(1, "Add.")})("1", answer)
+    checkers.answered({"1": checkers.number(1, "Add.")}, "1", answer)
     kind = type(answer).__name__
     assert capsys.readouterr().out == f"Exercise 1: not yet. Hint: the answer is a number, this is a {kind}\n"
 

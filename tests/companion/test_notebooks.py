@@ -278,3 +278,16 @@ with base.program("lib.notebook"):
     assert asked.returncode == 130
     assert said.strip().endswith("lib.notebook: stopped; files are whole, the same command starts again")
     assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_functions_that_pages_show_are_those_of_the_library():
+    shown = 0
+    for path in sorted((base.RESULTS / "notebooks").glob("*.ipynb")):
+        for cell in nbformat.read(path, 4).cells:
+            for output in cell.get("outputs", []):
+                page = output.get("data", {}).get("text/markdown", "")
+                if found := re.fullmatch(r"\*From `([\w/]+\.py)`:\*\n\n```python\n(.*)\n```", page, re.DOTALL):
+                    shown += 1
+                    line = f"{path.name} shows another {found[1]}: python -m lib.notebook {path.stem}"
+                    assert found[2] in (base.ROOT / found[1]).read_text(), line
+    assert shown > 20

@@ -132,7 +132,7 @@ def test_a_seed_that_ended_earlier_counts_with_its_last_value_in_the_mean_over_e
     )
     figure, axes = plt.subplots()
     plots.over_epochs(axes, rows, "parameters", "expand")
-    (mean,) = (line for line in axes.lines if line.get_label() == "mean of seeds")
+    (mean,) = (line for line in axes.lines if line.get_label() == "mean of 3 seeds")
     plt.close(figure)
     assert mean.get_xydata().tolist() == [[10, 3], [20, 16 / 3], [30, 20 / 3]]
 

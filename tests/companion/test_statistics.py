@@ -255,3 +255,12 @@ def test_the_ratio_of_two_constants_has_no_width_whatever_its_rounding():
 def test_a_bound_beyond_all_numbers_is_refused():
     with pytest.raises(BadInput, match="decides nothing"):
         check_criterion({"above": 10**400})
+
+
+def test_what_is_over_seeds_stays_so_through_a_function():
+    assert Interval(1.0, 0.0, 2.0, 2, of_seeds=0.25).through(math.exp).of_seeds == 0.25
+
+
+def test_rounding_about_zero_has_no_width():
+    found = interval([0.3 - 0.1 - 0.2, 0.0, 0.0])
+    assert found.low == found.high

@@ -3,6 +3,7 @@
 from math import inf, nan
 
 import pandas as pd
+import pytest
 
 from lib.companion import plots, results, tables
 from lib.companion.claims.judge import CELLS
@@ -143,3 +144,11 @@ def test_directions_of_paper_4_stand_in_the_figures_order():
     assert sparsified["accuracy, %"].startswith("98.00 [")
     assert sparsified["live weights"].startswith("30 [")
     assert sparsified["architecture, seed 0"] == "3-2"
+
+
+@pytest.mark.parametrize(
+    "device", ["Xeon(R) Processor @ 2.10GHz, 2 cores", "Xeon(R) Processor, 2 cores", "NVIDIA H200"]
+)
+def test_timings_stand_on_nobodys_data(device):
+    timed = cells((f"{device}/actor, 1 at once", 1.5, 1.5, 1.5, 0, "reproduced", ""))
+    assert tables.verdicts(claim(data=device), ["data"], timed).data.tolist() == [""]

@@ -257,3 +257,11 @@ def test_narrow_values_get_the_nearest_codes_too(dtype):
     expected = (values.double() / scale.double()).round().to(torch.int8)
     assert torch.equal(quantise(values, scale), expected)
     assert torch.equal(quantise(values, float(scale)), expected)
+
+
+def test_a_bin_that_amax_divides_is_not_clipped():
+    histogram = Histogram()
+    histogram.add(torch.tensor([0.5, 1.0, 1.5, 2.0]))
+    width = histogram.width
+    assert histogram.share_above(1.0) == 0.75  # an edge: the bins from 1.0 on
+    assert histogram.share_above(1.0 + width / 2) == 0.5  # within a bin: only those beyond it

@@ -77,3 +77,9 @@ def test_bytes_are_those_of_the_whole_matrix():
 
 def test_csr_has_an_index_a_value_and_a_pointer_a_row_and_one_more():
     assert metadata_bits("csr", 3, 8, 5, index_bits=8, pointer_bits=16) == 5 * 8 + 4 * 16
+
+
+def test_an_index_is_as_wide_as_its_axis_asks_for():
+    assert metadata_bits("csr", 1, 2**16, 10) == 10 * 16 + 2 * 32
+    assert metadata_bits("csr", 1, 2**17, 10) == 10 * 17 + 2 * 32
+    assert metadata_bits("coo", 2**18, 8, 10) == 10 * (18 + 16)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from lib import pruners
@@ -74,3 +75,12 @@ def test_the_rule_leaves_only_the_first_convolution():
     assert [rule.name for rule in pruners.layer_rule(Detector(backbone(), 32)) if not rule.pruned] == [
         "backbone.stem.0.weight"
     ]
+
+
+def test_distances_are_counted_in_strides():
+
+    detector = Detector(small_backbone(), channels=8).eval()
+    nn.init.zeros_(detector.sides.weight)
+    nn.init.zeros_(detector.sides.bias)
+    distances = detector(torch.randn(1, 1, 64, 64))[1][0]
+    assert torch.equal(distances, places(detector.strides, 64)[1][:, None].expand(-1, 4))

@@ -129,3 +129,11 @@ def test_paths_go_down_and_up_as_table_2_says():
 def test_an_unknown_reading_is_refused():
     with pytest.raises(BadInput, match="reading='fpn': known are paper, frskd"):
         BiFPN([2, 2, 2, 2], 2, "fpn")
+
+
+def test_the_origins_reading_resizes_by_the_nearest():
+
+    fusion, coarse = Fusion(2, 1, "frskd"), torch.randn(1, 1, 2, 2)
+    fusion.convolution = nn.Identity()
+    expected = coarse.repeat_interleave(2, 2).repeat_interleave(2, 3) / 2
+    torch.testing.assert_close(fusion(torch.zeros(1, 1, 4, 4), coarse), expected, atol=1e-5, rtol=1e-5)

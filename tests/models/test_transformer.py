@@ -4,10 +4,11 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
 from lib import pruners
 from lib.base import BadInput
-from lib.models.transformer import LEFT_DENSE, Block, Classifier, decoder, small_decoder
+from lib.models.transformer import LEFT_DENSE, Block, Classifier, Decoder, attend, decoder, small_decoder
 from lib.papers.two_four.experiments.two_phases import block_masks
 from lib.pruners.layers import as_matrix
 
@@ -97,3 +98,26 @@ def test_bad_input_is_refused(model):
         type(model.decoder)(10, 16, 32, 1, 5)
     with pytest.raises(BadInput, match="17 tokens is longer than the window, 16"):
         Classifier(model, 4)(torch.zeros(1, 17, dtype=torch.int64))
+
+
+def test_a_block_has_a_norm_for_each_of_its_two_parts():
+    torch.manual_seed(0)
+    block, states = Block(8, 2, 0.0), torch.randn(1, 5, 8)
+    nn.init.constant_(block.norm2.weight, 2.0)
+    wide = torch.nn.functional.gelu(block.wide(block.norm2(states)))
+    torch.testing.assert_close(block.think(states), states + block.narrow(wide))
+
+
+def test_the_same_token_is_another_state_at_another_place():
+
+    torch.manual_seed(0)
+    first, second = Decoder(5, 4, width=8, blocks=1, heads=2)(torch.zeros(1, 2, dtype=torch.long))[0]
+    assert not torch.allclose(first, second)
+
+
+def test_attention_is_causal_within_autocast_too():
+
+    query, key, value = torch.randn(3, 2, 5, 8).unbind()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = attend(query, key, value, 2, causal=True)
+    torch.testing.assert_close(found, attend(query, key, value, 2, causal=True))

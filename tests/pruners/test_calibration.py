@@ -321,3 +321,26 @@ def test_what_attention_reads_stays_in_floating_point_for_the_reason_that_it_is_
     ):
         seen = calibration.observe(model, [batch])
     assert seen["head.weight"].counts.sum() == batch.numel()  # it was asked after the calibration, and not counted
+
+
+def test_a_layer_with_hooks_or_a_computed_bias_stays_in_floating_point_and_is_named():
+    torch.manual_seed(0)
+    model, inputs = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).eval(), torch.randn(64, 4)
+    model[0].register_forward_hook(lambda module, arguments, output: output + 1.0)
+    with pytest.warns(UserWarning, match=r"0\.weight.*it has hooks, which would see codes"):
+        simulated = calibration.simulated(model, [inputs], "max")
+    assert (simulated(inputs) - model(inputs)).abs().max() < 0.05
+    with pytest.raises(BadInput, match="it has hooks"):
+        calibration.quantised(model, {"0.weight": 1.0})
+
+
+def test_a_method_that_is_not_known_is_refused_before_any_batch_is_seen():
+    def batches():
+        raise AssertionError("a batch was asked for")
+        yield
+
+    with pytest.raises(BadInput, match="calibration 'entrpy': known are entropy"):
+        calibration.ranges(nn.Linear(4, 2), batches(), "entrpy")
+    for amax in (["weight"], {"weight": "1"}):
+        with pytest.raises(BadInput, match=r"expected \{parameter name: number\}"):
+            calibration.quantised(nn.Linear(4, 2), amax)

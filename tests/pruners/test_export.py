@@ -213,3 +213,11 @@ def test_on_a_gpu_the_copy_computes_the_same():
     expected = model(x).detach()
     assert torch.allclose(fast(x.cuda().half()).float().cpu(), expected, atol=0.02 * float(expected.abs().max()))
     assert len(pruners.attached(model)) == 2
+
+
+@needs_onnx
+def test_a_sparse_network_runs_elsewhere_as_the_masked_one(tmp_path):
+    model, inputs = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2)), torch.randn(3, 8)
+    pruners.attach(model, pruners.unstructured(pruners.magnitude(model), 0.5))
+    export.to_onnx(pruners.sparse(model), tmp_path / "sparse.onnx", inputs)
+    torch.testing.assert_close(ran(tmp_path / "sparse.onnx", inputs), model(inputs).detach())

@@ -16,7 +16,7 @@ from lib.models.alexnet import alexnet
 from lib.models.lenet import LeNet, lenet5
 from lib.models.plain import moons_mlp
 from lib.models.resnet import small_resnet
-from lib.pruners import gates
+from lib.pruners import calibration, gates
 from lib.pruners.gates.gate import hard_concrete, hard_sigmoid, sigmoid, stretched
 from tests.pruners.by_keyword import ByKeyword
 from tests.pruners.gating import BINARY, examples, loss_on, phis, put
@@ -398,3 +398,18 @@ def test_neither_the_losss_sign_nor_its_level_nor_the_direction_of_time_makes_a_
         for same in ([-loss for loss in losses], [loss + 16 for loss in losses], losses[::-1]):
             assert gates.plateaus(same, 5, 0.625) is found[-1]
     assert {True, False} == set(found)
+
+
+def test_gates_of_a_linear_stay_at_its_inputs_when_another_layer_takes_its_place():
+    torch.manual_seed(0)
+    model, inputs = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), torch.randn(8, 4)
+    gated = gates.gated(model).eval()
+    torch.testing.assert_close(pruners.sparse(gated)(inputs), gated(inputs))
+    assert (calibration.simulated(gated, [inputs])(inputs) - gated(inputs)).abs().max() < 0.05
+
+
+def test_gates_put_into_a_network_in_evaluation_mode_draw_nothing():
+    model, inputs = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), torch.randn(8, 4)
+    gated = gates.gated(model.eval())
+    assert not any(module.training for module in gated.modules())
+    assert len({float(gated(inputs).sum()) for _ in range(20)}) == 1

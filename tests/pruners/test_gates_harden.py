@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from lib import pruners
 from lib.base import BadInput
@@ -307,3 +308,58 @@ def test_a_forward_hook_is_not_lost_without_a_word():
         gates.harden(gates.gated(network))
     hook.remove()
     assert not any(module.training for module in gates.harden(gates.gated(network)).modules())
+
+
+class Tied(nn.Module):
+    """An autoencoder whose decoder is a function that reads the encoder's weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.encode, self.middle, self.last = nn.Linear(20, 16), nn.Linear(16, 16), nn.Linear(16, 16)
+
+    def forward(self, inputs):
+        hidden = F.relu(self.middle(F.relu(self.encode(inputs))))
+        return F.linear(F.relu(self.last(hidden)), self.encode.weight.t())
+
+
+def test_a_layer_whose_weight_a_function_reads_keeps_its_units():
+    torch.manual_seed(0)
+    gated, inputs = gates.gated(Tied()), torch.randn(3, 20)
+    for one in gates.gates_of(gated):
+        one.phi.data[:6] *= -1
+    expected = gated.eval()(inputs)
+    torch.testing.assert_close(gates.harden(gated)(inputs), expected)
+
+
+class Viewed(nn.Module):
+    """A small LeNet that flattens in one of the ways people write it."""
+
+    def __init__(self, flatten):
+        super().__init__()
+        self.flatten = flatten
+        self.first, self.second = nn.Conv2d(1, 4, 3), nn.Conv2d(4, 6, 3)
+        self.third, self.last = nn.Linear(6 * 16, 10), nn.Linear(10, 3)
+
+    def forward(self, images):
+        hidden = F.relu(self.second(F.relu(self.first(images))))
+        return self.last(F.relu(self.third(self.flatten(hidden))))
+
+
+@pytest.mark.parametrize(
+    "flatten",
+    [
+        lambda x: x.flatten(1),
+        lambda x: x.view(x.size(0), -1),
+        lambda x: x.reshape(x.shape[0], -1),
+        lambda x: torch.reshape(x, (x.size(0), -1)),
+        lambda x: x.view((x.size(0), -1)),
+    ],
+)
+def test_however_a_network_flattens_all_its_layers_have_gates_and_are_cut_exactly(flatten):
+    torch.manual_seed(0)
+    gated, images = gates.gated(Viewed(flatten)), torch.randn(5, 1, 8, 8)
+    assert len(gates.gates_of(gated)) == 4
+    for one in gates.gates_of(gated):
+        one.phi.data[: len(one.phi) // 3] *= -1
+    expected = gated.eval()(images)
+    torch.testing.assert_close(gates.harden(gated)(images), expected)

@@ -183,7 +183,7 @@ def test_a_rule_of_ones_own(monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(BadInput, match="Padded has a rule already"):
         kinds.register(Padded, {"weight": "oikk"})
     with pytest.raises(
-        BadInput, match=r"weight='ox': expected a letter an axis, one of them i and one o, of r \(run\)"
+        BadInput, match=r"weight='ox': expected a letter an axis, one of them i and one o, r first, of r \(run\)"
     ):
         kinds.register(Standardised, {"weight": "ox"})
 
@@ -379,3 +379,24 @@ def test_sparse_leaves_a_layer_alone_that_computes_more_than_its_product(monkeyp
     model, inputs = nn.Sequential(LowRank(16, 16), nn.Linear(16, 4)), torch.randn(4, 16)
     pruners.attach(model, pruners.two_four(model, select=["0.weight"]))
     assert torch.allclose(pruners.sparse(model)(inputs), model(inputs), atol=1e-5)
+
+
+@pytest.mark.parametrize("rule", [{"weight": "ori"}, {"weight": "ooi"}, {"weight": 3}])
+def test_letters_that_are_no_layout_are_refused(rule):
+    with pytest.raises(BadInput, match="expected a letter an axis, one of them i and one o, r first"):
+        kinds.register(type("Own", (nn.Linear,), {"forward": lambda self, x: x}), rule)
+
+
+@pytest.mark.parametrize(
+    ("rule", "line"), [({"weigth": "oi"}, "Own has no 'weigth'"), ({"weight": "oikk"}, "weight has 2 axes")]
+)
+def test_a_rule_that_does_not_fit_its_layer_is_refused_when_the_layer_is_met(rule, line, monkeypatch):
+    monkeypatch.setattr(kinds, "KINDS", dict(kinds.KINDS))
+
+    class Own(nn.Linear):
+        def forward(self, inputs):
+            return inputs @ self.weight.t()
+
+    kinds.register(Own, rule)
+    with pytest.raises(BadInput, match=line):
+        pruners.prunable(nn.Sequential(Own(4, 8), nn.Linear(8, 2)))

@@ -11,7 +11,8 @@ from lib import pruners
 from lib.base import BadInput
 from lib.models.lenet import lenet5, small_lenet
 from lib.models.resnet import resnet20
-from lib.pruners.layers import as_matrix, from_matrix
+from lib.pruners.kinds import layout_of
+from lib.pruners.layers import as_matrix
 
 
 def pruned(rules):
@@ -41,11 +42,11 @@ def test_a_conv_weight_as_a_matrix_has_its_input_channels_fastest():
 
 
 @pytest.mark.parametrize("shape", [(3, 8), (2, 3, 4, 5), (4, 1, 3, 3), (2, 6, 1, 1)])
-def test_from_matrix_undoes_as_matrix(shape):
+def test_a_matrix_goes_back_into_its_tensor(shape):
     tensor = torch.randn(shape)
     matrix = as_matrix(tensor)
     assert matrix.shape == (shape[0], tensor[0].numel())
-    assert torch.equal(from_matrix(matrix, shape), tensor)
+    assert torch.equal(layout_of(tensor).tensor(matrix, shape), tensor)
 
 
 def test_the_matrix_times_the_unrolled_image_is_the_convolution():

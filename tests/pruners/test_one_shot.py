@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ from lib.base import BadInput
 from lib.models.mlp import StackedLinear
 from lib.models.resnet import small_resnet
 from lib.pruners import calibration
-from lib.pruners.one_shot import columns_of, inverse_factor
+from lib.pruners.one_shot import columns_of, inverse_factor, second_moments
 
 HALF = partial(pruners.unstructured, sparsity=0.5, scope="row")
 TWO_FOUR = partial(pruners.n_of_m, n=2, m=4)
@@ -389,3 +390,35 @@ def test_scores_of_halves_are_products_of_floats():
     halves = pruners.wanda(layer.bfloat16(), [inputs.bfloat16()])["weight"]
     assert halves.dtype == torch.float32
     assert len(halves.unique()) > 3000
+
+
+def test_moments_are_those_of_evaluation_mode():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 16)).train()
+    inputs = torch.randn(32, 16)
+    with torch.no_grad():
+        entering = model.eval()[:3](inputs).double()
+    model.train()
+    found = second_moments(model, [inputs])["3.weight"][0]
+    torch.testing.assert_close(found, entering.T @ entering / 32)
+    assert model.training
+
+
+def test_what_is_no_pattern_or_no_solver_is_refused():
+    with pytest.raises(BadInput, match=r"pattern=0\.5: expected a function of scores"):
+        pruners.Wanda(0.5)
+    with pytest.raises(BadInput, match=r"expected an object such as pruners\.Wanda"):
+        pruners.one_shot(nn.Linear(16, 16), [torch.randn(4, 16)], pruners.Wanda)
+
+
+@pytest.mark.parametrize(
+    ("model", "batch", "line"),
+    [
+        (nn.Sequential(nn.Embedding(5, 16), nn.Linear(16, 16)), torch.tensor([[7]]), "index out of range"),
+        (nn.Sequential(nn.Linear(16, 16), nn.BatchNorm2d(16)), torch.randn(4, 16), "expected 4D input"),
+        (nn.Linear(16, 16), np.zeros((4, 16), np.float32), "an array of float32: torch.from_numpy"),
+    ],
+)
+def test_a_batch_that_does_not_fit_is_refused_with_its_reason(model, batch, line):
+    with pytest.raises(BadInput, match=line):
+        second_moments(model, [batch])

@@ -3,6 +3,7 @@
 from functools import partial
 from itertools import combinations, product
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -308,3 +309,21 @@ def test_a_floor_is_not_spent_on_what_is_gone_already():
     left[0, :8] = False
     masks = pruners.unstructured(scores, 0.5, floor=0.5, within={"a": left})
     assert [int((~mask).sum()) for mask in masks.values()] == [8, 2]  # 10 of 20, as asked
+
+
+def test_a_floor_above_what_sparsity_leaves_is_refused_row_by_row_too():
+    scores = {"w": torch.rand(4, 8)}
+    with pytest.raises(BadInput, match=r"floor=0\.75 keeps more of w"):
+        pruners.unstructured(scores, 0.5, "row", floor=0.75)
+
+
+def test_sparsities_may_be_an_array_and_a_leave_must_be_a_mapping():
+    scores = pruners.magnitude(nn.Linear(8, 8))
+    assert pruners.unstructured(scores, np.array([0.5]))["weight"].sum() == 32
+    for odd in (np.array(0.5), (share for share in (0.5,)), [], "0.5"):
+        with pytest.raises(BadInput, match=r"is no number in \[0, 1\)"):
+            pruners.unstructured(scores, odd)
+    with pytest.raises(BadInput, match=r"leave=\['head'\]: expected {module name: reason}"):
+        pruners.layer_rule(nn.Linear(8, 8), leave=["head"])
+    with pytest.raises(BadInput, match="expected Scores, such as of `magnitude`, found a dict"):
+        pruners.shuffled({"a": torch.ones(2, 2)}, 0)

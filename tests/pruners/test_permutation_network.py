@@ -271,3 +271,18 @@ def test_networks_that_widen_narrow_types_are_permuted_too(kind):
     assert bool((report.kept_after.sum() > report.kept_before.sum()).all())
     for one, other in zip(outputs(model, inputs), outputs(permuted, inputs), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
+def test_a_network_that_makes_floats_of_bytes_is_permuted():
+    class Bytes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 3)
+
+        def forward(self, images):
+            return self.second(torch.relu(self.first(images.float() / 255)))
+
+    model, images = Bytes(), torch.randint(0, 255, (2, 3, 8, 8), dtype=torch.uint8)
+    before = model(images)
+    permuted = permute(model, images)
+    torch.testing.assert_close((permuted[0] if isinstance(permuted, tuple) else permuted)(images), before)

@@ -1,5 +1,6 @@
 """Laws of the one loop: a score, a pattern and a schedule meet, on networks, stacks and holders of masks."""
 
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -309,3 +310,30 @@ def test_scores_of_runs_that_know_other_layers_are_refused_in_any_order_unless_l
         with pytest.warns(pruners.LeftOut):
             pruners.Pruner(scores, pruners.unstructured, schedules, ["used.layers.0.weight"]).step(model, 0, loss=loss)
         assert pruners.attached(model)["used.layers.0.weight"].float().mean((1, 2)).tolist() == [0.5, 0.5]
+
+
+def test_scores_of_several_runs_are_put_together_in_a_copy():
+
+    model = MLP((4, 4, 2), generators([0, 1]))
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+    def signed(model):  # the weights themselves, in their own memory
+        layers = {layer.name: layer for layer in pruners.prunable(model)}
+        return pruners.Scores({name: layer.weight for name, layer in layers.items()}, layers)
+
+    pruner = pruners.Pruner([signed, pruners.magnitude], pruners.unstructured, [pruners.Once(0.5)] * 2)
+    masks = pruner.step(model, 0)
+    for name, mask in masks.items():
+        layer = {layer.name: layer for layer in pruners.prunable(model)}[name]
+        assert torch.equal(layer.weight, before[name] * mask)
+
+
+def test_a_score_without_a_hash_and_one_name_for_layers_will_do():
+    @dataclass
+    class Magnitude:
+        def __call__(self, model):
+            return pruners.magnitude(model)
+
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 2))
+    pruner = pruners.Pruner(Magnitude(), pruners.unstructured, pruners.Once(0.5), "0.weight")
+    assert set(pruner.step(model, 0)) == {"0.weight"}

@@ -183,3 +183,16 @@ def test_each_round_removes_the_same_share_of_what_is_left():
         pruners.Iterative(0.5, 0)
     with pytest.raises(BadInput, match=r"sparsity=1 is not in \[0, 1\)"):
         pruners.Iterative(1, 2)
+
+
+def test_reward_aware_prunes_after_its_start_not_at_it():
+    schedule = pruners.RewardAware(increase=0.1, every=10, start=20, limit=0.9)
+    assert [schedule.target(step, reward) for step, reward in ((10, 1.0), (20, 2.0), (30, 3.0))] == [0, 0, 0.1]
+
+
+def test_a_reward_that_came_just_before_a_stop_counts_afterwards():
+    before = pruners.RewardAware(increase=0.1, every=10, start=0, limit=0.9)
+    before.target(9, 5.0)
+    after = pruners.RewardAware(increase=0.1, every=10, start=0, limit=0.9)
+    after.load_state_dict(before.state_dict())
+    assert before.target(10, 4.0) == after.target(10, 4.0) == 0

@@ -250,3 +250,9 @@ def test_snip_of_halves_is_a_product_of_floats():
     scores = pruners.snip(model, lambda model: model(inputs).float().pow(2).mean())["weight"]
     assert scores.dtype == torch.float32
     assert len(scores.unique()) > 3500
+
+
+def test_a_derivative_that_is_infinite_gives_no_scores():
+    model = nn.Linear(4, 4)
+    with pytest.raises(BadInput, match="is not finite, so that it gives no scores"):
+        pruners.snip(model, lambda m: (m.weight - m.weight.detach()).sum().sqrt())

@@ -233,3 +233,10 @@ def test_products_that_compute_a_weight_are_none_of_its_layers(form, training: b
     form(layer, "in_proj_weight")
     tokens = torch.randn(10, 1, 4)
     assert uses(layer, (tokens, tokens, tokens), training=training) == {"in_proj_weight": 10, "out_proj.weight": 10}
+
+
+def test_to_count_uses_in_training_mode_leaves_running_statistics_as_they_are():
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    uses(model, torch.randn(8, 4), training=True)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())

@@ -195,3 +195,14 @@ def test_a_weight_that_learns_its_mask_takes_no_other_until_that_is_settled():
     pruners.settle(model)
     pruners.Pruner(pruners.magnitude, pruners.unstructured, pruners.Once(0.75)).step(model, 0)
     assert pruners.sparsity(model) == 0.75
+
+
+def test_the_decay_is_the_papers():
+    assert pruners.DECAY == 2e-4
+
+
+def test_what_is_no_pattern_and_a_decay_without_end_are_refused():
+    with pytest.raises(BadInput, match="pattern='n_of_m': expected a function of scores"):
+        pruners.learn(nn.Linear(16, 16), "n_of_m")
+    with pytest.raises(BadInput, match="decay=inf: expected 0"):
+        pruners.learn(nn.Linear(16, 16), partial(pruners.n_of_m, n=2, m=4), float("inf"))

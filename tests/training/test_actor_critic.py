@@ -361,3 +361,29 @@ def test_a_session_of_another_network_or_with_other_rows_is_refused_and_nothing_
     with pytest.raises(BadInput, match=r"\(network\)"):
         train(other, 12, dict, tmp_path)
     assert all(torch.equal(tensor, before[name]) for name, tensor in other.network.state_dict().items())
+
+
+def test_the_critic_of_a2c_learns_from_its_errors_alone():
+    logits, values = torch.randn(6, 3, requires_grad=True), torch.randn(6, requires_grad=True)
+    actions, returns = torch.tensor([0, 1, 2, 0, 1, 2]), torch.randn(6)
+    batch = Batch(torch.zeros(6), actions, torch.zeros(6), values.detach(), returns, torch.zeros(6))
+    a2c_loss(logits, values, batch, Settings(value=0.5)).backward()
+    torch.testing.assert_close(values.grad, 0.5 * 2 * (values.detach() - returns) / 6)
+
+
+def test_each_game_of_a_training_has_a_seed_of_its_own(monkeypatch):
+
+    seen = []
+
+    class Stop(Exception):
+        pass
+
+    def games(game, seeds, frames):
+        seen.append(tuple(seeds))
+        raise Stop
+
+    monkeypatch.setattr(actor_critic, "Games", games)
+    for seed in (0, 1):
+        with pytest.raises(Stop):
+            actor_critic.start("catch", seed, Settings(games=8), 1000)
+    assert len({*seen[0], *seen[1]}) == 16

@@ -1,6 +1,7 @@
 """Laws of `lib.training.detection`: losses in closed form, who learns which box, and average precision by hand."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from lib.data.canvases import Canvases, Layout, make
 from lib.models.detector import Detector, places, small_backbone
 from lib.training import detection
 from lib.training.detection import (
+    LONGEST,
     DetectionLoss,
     Findings,
     Truth,
@@ -215,3 +217,38 @@ def test_batches_are_canvases_with_what_is_on_them(some):
         number = next(n for n in range(4) if np.array_equal(some.images[n], image.numpy().astype(np.uint8)))
         assert np.array_equal(some.boxes[number], boxes.numpy())
         assert np.array_equal(some.labels[number], labels.numpy())
+
+
+def test_each_canvas_learns_boxes_of_its_own():
+
+    torch.manual_seed(0)
+    loss = DetectionLoss(SimpleNamespace(strides=(4,)), 16)
+    count = len(loss.centres)
+    logits, distances = torch.randn(2, count, 3), 1 + torch.rand(2, count, 4)
+    boxes = [torch.tensor([[0.0, 0.0, 9.0, 9.0]]), torch.tensor([[4.0, 3.0, 16.0, 13.0]])]
+    labels = [torch.tensor([0]), torch.tensor([2])]
+    learned = [int((assign(loss.centres, loss.strides, one) >= 0).sum()) for one in boxes]
+    alone = [
+        loss((logits[i : i + 1], distances[i : i + 1]), Truth(boxes[i : i + 1], labels[i : i + 1])) for i in (0, 1)
+    ]
+    expected = sum(one * number for one, number in zip(alone, learned, strict=True)) / sum(learned)
+    torch.testing.assert_close(loss((logits, distances), Truth(boxes, labels)), expected)
+
+
+def test_a_box_on_the_border_of_two_scales_is_learned_by_the_finer():
+    centres, strides = places((4, 8, 16), 64)
+    for stride in (4.0, 8.0):
+        half = LONGEST * stride / 2
+        chosen = assign(centres, strides, torch.tensor([[32 - half, 32 - half, 32 + half, 32 + half]]))
+        assert set(strides[chosen == 0].tolist()) == {stride}
+
+
+def test_boxes_end_where_the_canvas_does():
+
+    class Wide(nn.Module):
+        def forward(self, images):
+            count = len(places((8,), 16)[0])
+            return torch.full((len(images), count, 1), 3.0), torch.full((len(images), count, 4), 100.0)
+
+    (found,) = detect(Wide(), (8,), torch.zeros(1, 1, 16, 16, dtype=torch.uint8), torch.Tensor.float)
+    assert found.boxes.tolist() == [[0, 0, 16, 16]]

@@ -390,6 +390,7 @@ def test_points_of_two_features_are_learned_too():
         ({"momentum": 5.0}, "learning_rate=0.05, warmup=1.0, momentum=5.0"),
         ({"weight_decay": -1.0}, "weight_decay=-1.0 must not be negative, and finite"),
         ({"weight_decay": math.nan}, "weight_decay=nan must not be negative, and finite"),
+        ({"warmup": 99.0}, "warmup=99.0 must not be longer than epochs="),
         ({"augment": "flip"}, "augment='flip': known are none, crop_flip"),
         ({"precision": "float16"}, "precision='float16': known are float32, bfloat16"),
     ],

@@ -417,3 +417,14 @@ def test_an_environment_without_a_limit_of_steps_is_refused_where_it_is_kept(tmp
             td3.train(trainer("Endless-v0"), 5, folder=tmp_path)
     finally:
         del gym.registry["Endless-v0"]
+
+
+def test_the_targets_actions_with_their_noise_stay_within_the_bound():
+    settings, bound = td3.Settings(hidden=(8, 8), batch=4), np.array([1.0, 2.0], np.float32)
+    agents = [td3.Agent(td3.networks(3, bound, [0], settings), settings) for _ in range(2)]
+    torch.manual_seed(0)
+    batch = Batch(*(torch.randn(1, 4, width) for width in (3, 2, 1, 3)), torch.zeros(1, 4, 1))
+    for agent, noise in zip(agents, (0.0, 1.0), strict=True):
+        agent.targets["actor"].layers[-1].bias.fill_(20.0)  # at the bound already: more is as good as nothing
+        agent.update(batch, torch.full((1, 4, 2), noise))
+    assert all(map(torch.equal, *(list(agent.networks["critics"].parameters()) for agent in agents)))

@@ -53,7 +53,7 @@ class Cell:
     reason: str = ""
 
     def __str__(self):
-        text = f"{_text(self.measured)}, {self.verdict}" + (f" ({self.reason})" if self.reason else "")
+        text = f"{text_of(self.measured)}, {self.verdict}" + (f" ({self.reason})" if self.reason else "")
         return f"{self.name}: {text}" if self.name else text
 
 
@@ -321,12 +321,13 @@ def _exact(value: float) -> Interval:
 
 
 def _numbers(measured: Interval) -> dict:
-    # adding 0.0 turns a rounded -0.0 into 0.0
-    value, low, high = (round(x, 4) + 0.0 for x in (measured.value, measured.low, measured.high))
+    # ten decimals are finer than any criterion and take away rounding errors; adding 0.0 turns -0.0 into 0.0
+    value, low, high = (round(x, 10) + 0.0 for x in (measured.value, measured.low, measured.high))
     return {"measured": value, "low": low, "high": high, "seeds": measured.seeds}
 
 
-def _text(measured: Interval) -> str:
+def text_of(measured: Interval) -> str:
+    """Write a number with its interval: "-0.08 [-0.36, 0.2], 5 seeds"."""
     numbers = _numbers(measured)
     if measured.seeds == 0:
         return f"{numbers['measured']:.4g}"

@@ -70,8 +70,8 @@ class Claim:
             return
         if "function" not in self.measure:
             raise BadInput(f"claim {self.id}: measure needs a function, or not_run a reason")
-        for what in ("function", "run", "bench"):
-            name = self.measure.get(what, "skdfe")
+        for what in self.measure.keys() & {"function", "run", "bench"}:
+            name = self.measure[what]
             if not isinstance(name, str) or (what != "function" and not re.fullmatch(r"\w+", name)):  # never a path
                 raise BadInput(f"claim {self.id}: {what} {name!r}: expected a plain name")
         if {"run", "bench"} <= self.measure.keys():
@@ -171,8 +171,8 @@ def grounds_first(paper: Paper) -> list[Claim]:
     """
     known = {claim.id: claim for claim in paper.claims}
     for claim in paper.claims:
+        refuse_twice(**{f"claim {claim.id} presupposes": claim.presupposes})
         for ground in claim.presupposes:
-            refuse_twice(**{f"claim {claim.id} presupposes": claim.presupposes})
             if ground not in known:
                 raise BadInput(f"claim {claim.id} presupposes {ground!r}, which is no claim of its paper")
     try:

@@ -68,7 +68,8 @@ def write_criteria(because: str = "", folder: Path = base.PAPERS) -> None:
     texts = {paper.name: (folder / paper.name / "claims.yaml").read_text() for paper in there}
     at, new = written.commit(), []
     for paper in there:
-        texts[paper.name], ids = written.write(paper.criteria(), texts[paper.name], at, because)
+        earlier = written.committed(paper.name, folder)
+        texts[paper.name], ids = written.write(paper.criteria(), texts[paper.name], at, because, earlier)
         new += ids
     for name, text in texts.items():  # when all of them could be written
         if text != (path := folder / name / "claims.yaml").read_text():

@@ -14,11 +14,11 @@ import pandas as pd
 
 from lib import base
 from lib.base import BadInput
+from lib.companion.claims.judge import text_of
 from lib.companion.results import read_cells, read_scorecard, write_text
-from lib.companion.statistics import MOOT, NOT_RUN, PARTLY, REPRODUCED, VERDICTS
+from lib.companion.statistics import MOOT, NOT_RUN, PARTLY, REPRODUCED, VERDICTS, Interval
 
 FOUND = base.PAPERS / "found.md"
-PARTS = ("found", "counts")
 # Arithmetic of a definition can hardly fail, and controls are our questions: neither counts as a paper's success.
 GROUPS = {"relation": "measured", "number": "measured", "arithmetic": "arithmetic", "control": "our controls"}
 HEAD = """# Every claim and its verdict
@@ -68,7 +68,8 @@ def table(claims: pd.DataFrame, shown_in: Mapping[str, str] | None = None) -> st
         ]
         cells += [row["criterion"] + (f" ({row['note']})" if row["note"] else "")]
         cells += [f"**{headline(row)}**" if ran else f"not run: {row['why']}"]
-        cells += [", ".join(part for part in (row["scale"], row["data"]) if part)]
+        scale = row["scale"] if "runs" not in row or row["runs"] else ""  # a definition or a timing belongs to none
+        cells += [", ".join(part for part in (scale, row["data"]) if part)]
         lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)
 
@@ -214,14 +215,10 @@ def _texts(readme: Path | None, results: Path, template: Path) -> dict[Path, str
 
 
 def numbers_text(row: Mapping[str, object]) -> str:
-    """Write a number with its interval: "-0.08 [-0.36, 0.20], 5 seeds"."""
+    """Write a row's number with its interval, "" where it has none."""
     if row["measured"] == "":
         return ""
-    if int(row["seeds"]) == 0:
-        return f"{float(row['measured']):.4g}"
-    if int(row["seeds"]) == 1:
-        return f"{float(row['measured']):.2f} (one seed: no interval)"
-    return f"{float(row['measured']):.2f} [{float(row['low']):.2f}, {float(row['high']):.2f}], {row['seeds']} seeds"
+    return text_of(Interval(*(float(row[name]) for name in ("measured", "low", "high")), int(row["seeds"])))
 
 
 def headline(row: Mapping[str, object]) -> str:

@@ -4,7 +4,7 @@ Beside each claim that is measured stands a line such as
 
     criterion: {written_at: "9b11d19", checksum: "3fa9c1d2"}
 
-with the commit at which the criterion was written and a checksum of all that decides the verdict. Who changes one
+with the commit at which the criterion was written and a checksum of all here that decides the verdict. Who changes one
 changes the other, with `python -m lib.claims --written --because "why"`, and the reason stands there from then on and
 in the tables. No history is needed to see it, so a shallow clone will do.
 """
@@ -19,6 +19,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from lib import base
 from lib.base import BadInput
@@ -77,7 +79,13 @@ def refuse_changed(claims: Iterable[Mapping[str, Any]]) -> None:
             raise BadInput(f"claim {claim['id']}: its criterion {since}; a change needs a reason: {COMMAND}")
 
 
-def write(claims: Iterable[Mapping[str, Any]], text: str, written_at: str, because: str = "") -> tuple[str, list[str]]:
+def write(
+    claims: Iterable[Mapping[str, Any]],
+    text: str,
+    written_at: str,
+    because: str = "",
+    earlier: Mapping[str, Criterion] | None = None,
+) -> tuple[str, list[str]]:
     """Write the line `criterion` of each claim that is measured and has none or another.
 
     Args:
@@ -85,6 +93,7 @@ def write(claims: Iterable[Mapping[str, Any]], text: str, written_at: str, becau
         text: of claims.yaml, in which nothing but these lines changes.
         written_at: the commit of new lines.
         because: why criteria were changed; the reasons of earlier changes stay behind it.
+        earlier: the criteria that are committed, by the claim's id, so that to delete a line is no way round a reason.
 
     Returns:
         The new text, and the ids of the claims whose line is new.
@@ -100,12 +109,14 @@ def write(claims: Iterable[Mapping[str, Any]], text: str, written_at: str, becau
         criterion = claim["criterion"]
         if not claim["measure"] or (criterion is not None and not changed(claim, criterion)):
             continue
-        if criterion is not None and not because:
-            raise BadInput(f"claim {claim['id']}: its criterion was changed; say why: {COMMAND}")
-        reason = because if criterion is not None else ""
-        if criterion is not None and criterion.because:  # reasons of earlier changes stay
-            reason += f"; before that: {criterion.because}"
-        parts = {"written_at": written_at, "checksum": checksum(claim, written_at, reason)}
+        before, at, reason = criterion or (earlier or {}).get(claim["id"]), written_at, ""
+        if before is not None and not changed(claim, before):  # its line was deleted, nothing else
+            at, reason = before.written_at, before.because
+        elif before is not None:
+            if not because:
+                raise BadInput(f"claim {claim['id']}: its criterion was changed; say why: {COMMAND}")
+            reason = because + (f"; before that: {before.because}" if before.because else "")
+        parts = {"written_at": at, "checksum": checksum(claim, at, reason)}
         parts |= {"because": reason} if reason else {}
         line = ", ".join(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in parts.items())
         old = "" if criterion is None else r" *criterion: \{.*\}\n"
@@ -132,3 +143,11 @@ def commit(root: Path = base.ROOT) -> str:
     if done.returncode:
         raise BadInput(f"{root} is no git checkout: a criterion names the commit at which it was written")
     return done.stdout.strip()
+
+
+def committed(name: str, folder: Path = base.PAPERS) -> dict[str, Criterion]:
+    """Read the criteria of a paper as the last commit has them, by the claim's id; none where there is none."""
+    command = ["git", "show", f"HEAD:./{name}/claims.yaml"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    claims = yaml.safe_load(done.stdout)["claims"] if done.returncode == 0 else []
+    return {one["id"]: Criterion(**one["criterion"]) for one in claims if "criterion" in one}

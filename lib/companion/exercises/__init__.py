@@ -12,7 +12,7 @@ import re
 from types import ModuleType
 
 from lib import base
-from lib.companion.exercises.checkers import checking, find
+from lib.companion.exercises.checkers import answered, find
 
 
 def check(exercise: str, answer: object) -> None:
@@ -21,7 +21,7 @@ def check(exercise: str, answer: object) -> None:
     Raises:
         BadInput: there is no such exercise.
     """
-    checking(module_of(exercise).EXERCISES)(exercise, answer)
+    answered(module_of(exercise).EXERCISES, exercise, answer)
 
 
 def hint(exercise: str) -> None:

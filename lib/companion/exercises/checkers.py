@@ -103,26 +103,21 @@ def function(
     return Exercise(judge, second, learned, tuple(wrong))
 
 
-def checking(exercises: Mapping[str, Checker]) -> Callable[[str, object], None]:
-    """Make the `check` of these exercises."""
-
-    def check(exercise: str, answer: object) -> None:
-        """Say whether an answer is right. An answer of ... (three dots) has not been given yet."""
-        one = find(exercises, exercise)
-        if isinstance(answer, EllipsisType):
-            print(f"Exercise {exercise}: not answered yet.")
-            return
-        try:
-            found = one(answer)
-        except BadInput as error:  # our own line
-            found = str(error)
-        except Exception as error:  # a student's function may fail in any way; that is an answer too
-            found = f"your answer failed with {type(error).__name__}: {error}"
-        learned = getattr(one, "learned", "")
-        right = f"Exercise {exercise}: right." + (f" {learned}" if learned else "")
-        print(right if found is None else f"Exercise {exercise}: not yet. Hint: {found}")
-
-    return check
+def answered(exercises: Mapping[str, Checker], exercise: str, answer: object) -> None:
+    """Say whether an answer to one of these exercises is right; one of ... (three dots) has not been given yet."""
+    one = find(exercises, exercise)
+    if isinstance(answer, EllipsisType):
+        print(f"Exercise {exercise}: not answered yet.")
+        return
+    try:
+        found = one(answer)
+    except BadInput as error:  # our own line
+        found = str(error)
+    except Exception as error:  # a student's function may fail in any way; that is an answer too
+        found = f"your answer failed with {type(error).__name__}: {error}"
+    learned = getattr(one, "learned", "")
+    right = f"Exercise {exercise}: right." + (f" {learned}" if learned else "")
+    print(right if found is None else f"Exercise {exercise}: not yet. Hint: {found}")
 
 
 def find(exercises: Mapping[str, Checker], exercise: str) -> Checker:

@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 
 from lib import pruners
-from lib.companion.exercises.checkers import Checker, checking, function, number
+from lib.companion.exercises.checkers import Checker, function, number
 from lib.companion.statistics import REPRODUCED, Interval, interval, together, verdict
 from lib.kernels import storage
 
@@ -309,5 +309,3 @@ EXERCISES: dict[str, Checker] = {
         learned="Without training again a pattern is paid for in full; with it most comes back.",
     ),
 }
-
-check = checking(EXERCISES)

@@ -22,7 +22,7 @@ import yaml
 
 from lib import base
 from lib.base import BadInput, atomic
-from lib.companion.results import csv_text, read_csv, write_text
+from lib.companion.results import csv_text, read_csv, refuse_lacking, write_text
 from lib.companion.sweep.grid import Grid, key
 from lib.companion.sweep.settings import read_yaml
 
@@ -164,8 +164,7 @@ def read_rows(csv: Path, work: Grid) -> pd.DataFrame:
     if hasattr(work.experiment, "upgrade"):
         table = work.experiment.upgrade(table)
     columns = list(work.experiment.COLUMNS)
-    if absent := [name for name in columns if name not in table]:
-        raise BadInput(f"{csv.name} has no column {absent[0]!r}; expected {', '.join(columns)}")
+    refuse_lacking(table, columns, csv.name)
     if (lost := table[list(work.index)].isna().any()).any():
         raise BadInput(f"{csv.name} has a row without {lost.idxmax()}")
     return table[columns]

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from lib import pruners
-from lib.companion.exercises.checkers import Checker, checking, function, number
+from lib.companion.exercises.checkers import Checker, function, number
 from lib.kernels.block_circulant import circulant, expand
 from lib.papers.gst.exercises_beyond import BEYOND
 from lib.papers.gst.experiments.compression import ratio
@@ -394,5 +394,3 @@ EXERCISES: dict[str, Checker] = {
     ),
     **BEYOND,
 }
-
-check = checking(EXERCISES)

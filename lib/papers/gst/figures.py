@@ -16,7 +16,7 @@ METHODS = {
     "regrow": (METHODS["regrow"], plots.YELLOW, "h", ":"),
     "gst_2": ("GST, B = 2", plots.GREEN, "^", "-"),
     "gst_4": ("GST, B = 4", plots.BLUE, "D", "-"),
-    "gst_4_end": ("GST, B = 4 to the end", plots.BLUE, "s", "--"),
+    "gst_4_end": ("GST, B = 4 to the end", plots.BLUE, "p", "--"),
     "projection": ("B = 4, then 2, projection", plots.RED, "X", ":"),
     "block4_friendly_block2": ("B = 4, then 2, block4 friendly block2", plots.SKY, "*", "--"),
     "block2_friendly_block4": ("B = 4, then 2, block2 friendly block4", plots.PINK, "P", "-."),

@@ -7,7 +7,7 @@ import math
 import torch
 from scipy import stats
 
-from lib.companion.exercises.checkers import Checker, checking, function, number
+from lib.companion.exercises.checkers import Checker, function, number
 from lib.papers.npn import measures
 from lib.pruners import gates
 
@@ -398,5 +398,3 @@ EXERCISES: dict[str, Checker] = {
         learned="One in six pairs of equally good networks shows as much: a single run proves nothing.",
     ),
 }
-
-check = checking(EXERCISES)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from lib import pruners
-from lib.companion.exercises.checkers import Checker, checking, function, number
+from lib.companion.exercises.checkers import Checker, function, number
 from lib.data.offline_rl import normalised
 from lib.kernels.packed import floor_bits
 from lib.papers.offline_rl import sweep_exercises
@@ -286,5 +286,3 @@ EXERCISES: dict[str, Checker] = {
     ),
 }
 EXERCISES |= sweep_exercises.EXERCISES
-
-check = checking(EXERCISES)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from scipy import stats
 
-from lib.companion.exercises.checkers import Checker, checking, function, number
+from lib.companion.exercises.checkers import Checker, function, number
 from lib.data.speech.filterbank import RATE, frames
 from lib.kernels import storage
 from lib.models.bifpn import Fusion
@@ -366,5 +366,3 @@ EXERCISES: dict[str, Checker] = {
         learned="Width is what decides whether a layer fits, and only the narrowest networks feel it.",
     ),
 }
-
-check = checking(EXERCISES)

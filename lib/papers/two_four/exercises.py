@@ -11,7 +11,7 @@ import math
 import torch
 
 from lib import pruners
-from lib.companion.exercises.checkers import Checker, checking, function, number
+from lib.companion.exercises.checkers import Checker, function, number
 from lib.kernels import storage
 from lib.papers.two_four import (
     beyond_exercises,
@@ -320,5 +320,3 @@ EXERCISES: dict[str, Checker] = (
     | tasks_exercises.EXERCISES
 )
 EXERCISES |= beyond_exercises.EXERCISES | translation_exercises.EXERCISES
-
-check = checking(EXERCISES)

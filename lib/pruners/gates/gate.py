@@ -165,6 +165,7 @@ class Gated(nn.Module):
     def __init__(self, layer: nn.Module, gates: Gates):
         super().__init__()
         self.layer, self.gates = layer, gates
+        self.of_inputs = isinstance(layer, nn.Linear)  # remembered: `sparse` or int8 may put another layer in its place
 
     def forward(self, input: Tensor) -> Tensor:
         """Map the layer's inputs to its outputs; shapes are those without gates.
@@ -172,7 +173,7 @@ class Gated(nn.Module):
         The argument has torch's own name, since a model may call its layer by keyword.
         """
         z = self.gates()
-        if isinstance(self.layer, nn.Linear):
+        if self.of_inputs:
             return self.layer(input * z)
         if isinstance(self.layer, nn.Conv2d):  # a channel's weights are far fewer than its outputs
             own = {"weight": z.view(-1, 1, 1, 1) * self.layer.weight}

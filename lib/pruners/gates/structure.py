@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ SILENT_FUNCTIONS = (
     torch.relu, torch.tanh, F.relu, F.leaky_relu, F.elu, F.gelu, F.silu, F.dropout,
 )  # fmt: skip
 SILENT_METHODS = ("relu", "tanh", "contiguous")
+RESHAPES = ("view", "reshape", torch.reshape)
 # So do these with the channels of an image; the units of a Linear, along the last axis, they mix.
 POOL_MODULES = (nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d)
 POOL_FUNCTIONS = (F.max_pool2d, F.avg_pool2d, F.adaptive_avg_pool2d)
@@ -116,6 +118,8 @@ def trace(model: nn.Module, shape: Sequence[int] | None = None) -> dict[str, Lay
         elif isinstance(module, nn.BatchNorm2d) and times[node.target] == 1 and _alone_after(node, layers):
             layers[above[0]].norm, layers[above[0]].outputs = node.target, gates
             origins[node] = above[0]
+        elif _asks(node):
+            origins[node] = None
         elif _silent(node, module, layers.get(above[0]) if above else None):
             origins[node] = above[0]
             if flattened or _flattens(node, module):
@@ -124,6 +128,10 @@ def trace(model: nn.Module, shape: Sequence[int] | None = None) -> dict[str, Lay
             for name in filter(None, above):
                 layers[name].only_layers = False
             origins[node] = None
+    read = {node.target.rpartition(".")[0] for node in graph.nodes if node.op == "get_attr"}
+    for path in read & layers.keys():  # a function reads its weight: no unit at its ends may go
+        for name in filter(None, (path, layers[path].source)):
+            layers[name].only_layers = False
     if shape is not None:
         uses = positions(model, shape, {name: layer.module for name, layer in layers.items()})
         for name, layer in layers.items():
@@ -238,11 +246,18 @@ def _alone_after(norm: fx.Node, layers: dict[str, Layer]) -> bool:
     return found is not None and isinstance(found.module, nn.Conv2d) and len(node.users) == 1
 
 
+def _asks(node: fx.Node) -> bool:
+    """Whether a node asks how large a tensor is, or of which type, and for none of its values."""
+    if node.op == "call_function" and node.target is getattr:
+        return node.args[1] in ("shape", "ndim", "dtype", "device")
+    return node.op == "call_method" and node.target in ("size", "dim")
+
+
 def _silent(node: fx.Node, module: nn.Module | None, source: Layer | None) -> bool:
     """Whether what a node computes keeps a silent channel of the source silent."""
     if node.op not in ("call_module", "call_function", "call_method"):  # an input or a parameter may be named relu
         return False
-    if isinstance(module, nn.Flatten) or node.target in (torch.flatten, "flatten"):
+    if isinstance(module, nn.Flatten) or node.target in (torch.flatten, "flatten", *RESHAPES):
         return _flattens(node, module)
     image = source is not None and isinstance(source.module, nn.Conv2d)
     if node.op == "call_module":
@@ -256,6 +271,10 @@ def _flattens(node: fx.Node, module: nn.Module | None) -> bool:
     """Whether a node flattens the channels' axis and those behind it, no others."""
     if isinstance(module, nn.Flatten):
         return module.start_dim == 1 and module.end_dim == -1
+    if node.target in RESHAPES:  # x.view(x.size(0), -1), or of x.shape[0]
+        shape = node.args[1:] if len(node.args) != 2 else node.args[1]
+        first = shape[0] if isinstance(shape, (tuple, list)) and len(shape) == 2 and shape[1] == -1 else None
+        return isinstance(first, fx.Node) and first.args[-1] == 0 and first.target in ("size", operator.getitem)
     given = dict(zip(("start_dim", "end_dim"), node.args[1:], strict=False)) | node.kwargs
     axes = given.get("start_dim", 0), given.get("end_dim", -1)
     return node.target in (torch.flatten, "flatten") and axes == (1, -1)

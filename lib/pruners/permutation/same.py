@@ -80,7 +80,7 @@ def compare(model: nn.Module, permuted: nn.Module, inputs: Inputs) -> None:
 
 
 class _Kept(TorchFunctionMode):
-    """Nothing is dropped out, in training mode."""
+    """All numbers stay in float64, and in training mode nothing is dropped out."""
 
     def __init__(self, training: bool):
         super().__init__()
@@ -88,6 +88,8 @@ class _Kept(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
+        if func is Tensor.float:
+            return args[0].double()
         if func in DROPOUTS:  # in evaluation, which calls them too, they change nothing; a random forward is another
             drops = kwargs.get("training", args[2] if len(args) > 2 else True)
             return (args[0] if args else kwargs["input"]) if drops and self.training else func(*args, **kwargs)

@@ -45,7 +45,7 @@ CELL = {
     "seeds": 5,
     "verdict": "undecided",
 } | {"reason": ""}
-TEXT = "# Title\n\n" + "".join(f"{readme.begin(p)}\n{readme.end(p)}\n\n" for p in readme.PARTS) + "After.\n"
+TEXT = "# Title\n\n" + "".join(f"{readme.begin(p)}\n{readme.end(p)}\n\n" for p in ("found", "counts")) + "After.\n"
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def line(**change) -> str:
 
 
 def test_a_claim_is_a_line_with_its_verdict_interval_scale_and_what_would_decide_it():
-    start = "| it works (table 2; `c`) | 44 % | 1.23 [-0.50, 3.00], 5 seeds; about 9 seeds would decide |"
+    start = "| it works (table 2; `c`) | 44 % | 1.234 [-0.5, 3], 5 seeds; about 9 seeds would decide |"
     assert line() == f"{start} at least 0 | **undecided** | quick, digits (stand-in) |"
     assert line(note="seen before") == f"{start} at least 0 (seen before) | **undecided** | quick, digits (stand-in) |"
 
@@ -72,14 +72,16 @@ def test_a_claim_is_a_line_with_its_verdict_interval_scale_and_what_would_decide
 def test_of_several_cells_each_is_shown_with_its_verdict():
     two = line(cells=2, why="a: 1 [0, 2], 5 seeds, reproduced; b: -1 [-2, 0], 5 seeds, differs", verdict="partly")
     assert "| a: 1 [0, 2], 5 seeds, reproduced<br>b: -1 [-2, 0], 5 seeds, differs |" in two
-    assert "1.23" not in two  # the worst does not stand for all
+    assert "1.234 [" not in two  # the worst does not stand for all
 
 
 def test_what_is_exact_has_no_interval_and_neither_has_one_seed():
     exact = line(measured=43.75, seeds=0, data="", verdict="reproduced", needs="")
     assert "| 43.75 | at least 0 | **reproduced** | quick |" in exact
+    defined = line(measured=43.75, seeds=0, data="arithmetic", verdict="reproduced", needs="", runs="")
+    assert defined.endswith("| **reproduced** | arithmetic |")  # it belongs to no scale
     single = line(low=float("-inf"), high=float("inf"), seeds=1, needs="")
-    assert "| 1.23 (one seed: no interval) |" in single
+    assert "| 1.234 (one seed: no interval) |" in single
 
 
 def test_what_was_not_run_shows_the_reason_and_no_numbers():

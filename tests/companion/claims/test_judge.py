@@ -65,7 +65,7 @@ def test_the_interval_decides_not_the_mean(tmp_path: Path):
     results = runs(tmp_path, {("imagenet", "a"): ([50.0, 50.0], [51.0, 52.0])})  # differences 1 and 2
     row = judged(results, claim(holds_if={"above": 0}))
     assert row["verdict"] == "undecided"
-    assert (row["measured"], row["low"], row["high"]) == (1.5, round(1.5 - HALF, 4), round(1.5 + HALF, 4))
+    assert (row["measured"], row["low"], row["high"]) == (1.5, pytest.approx(1.5 - HALF), pytest.approx(1.5 + HALF))
     assert judged(results, claim(holds_if={"at_least": -5}))["verdict"] == "reproduced"
     assert judged(results, claim(holds_if={"above": 8}))["verdict"] == "differs"
 
@@ -347,7 +347,7 @@ def test_every_scale_that_has_runs_is_judged_and_all_of_it_written(tmp_path: Pat
     for scale, points in (("quick", 0.5), ("real", -3.0)):
         runs(tmp_path, {("imagenet", "a"): ([50.0, 60.0, 70.0], [50.1 + points, 60.0 + points, 69.9 + points])}, scale)
     page, template = tmp_path / "README.md", tmp_path / "found.md"
-    page.write_text("".join(f"{readme.begin(part)}\n{readme.end(part)}\n" for part in readme.PARTS))
+    page.write_text("".join(f"{readme.begin(part)}\n{readme.end(part)}\n" for part in ("found", "counts")))
     template.write_text("It is {c: differs} points.")
     monkeypatch.setattr(papers, "read", lambda: [paper(claim())])
     program.write_all(tmp_path, page, template)
@@ -403,3 +403,9 @@ def test_runs_that_do_not_say_their_data_are_refused_in_a_line(tmp_path: Path):
     write_csv(pd.DataFrame({"seed": [0], "accuracy": [1.0]}), tmp_path / "quick" / "runs" / "rl.csv")
     with pytest.raises(BadInput, match=r"^claim c: rl\.csv has neither data nor env"):
         judged(tmp_path, claim())
+
+
+def test_a_claim_on_several_sets_is_judged_on_those_that_are_there(tmp_path: Path):
+    results = runs(tmp_path, {("imagenet", "a"): ([50.0, 50.0], [50.99, 51.01])})
+    about = {"function": "difference", "run": "rl", "variant": "new", "against": "old", "data": ["imagenet", "coco"]}
+    assert judged(results, claim(**about), name="npn")["verdict"] == "reproduced"

@@ -1,6 +1,7 @@
 """A criterion that is changed after its result shows: beside it stand its commit, its checksum and then a reason."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -178,3 +179,20 @@ def test_a_part_that_has_no_checksum_is_refused(folder: Path):
     change(folder, "share: 0.5", "since: 2020-01-01")
     with pytest.raises(BadInput, match="claim first: expected texts, numbers, lists and mappings alone"):
         program.write_criteria(folder=folder)
+
+
+def test_to_delete_the_line_of_a_committed_criterion_is_no_way_round_a_reason(folder: Path):
+    program.write_criteria(folder=folder)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "m"]):
+        subprocess.run([*git, *words], cwd=folder, check=True)
+    kept = text(folder)
+    without = re.sub(r" *criterion: .*\n", "", kept, count=1)
+    (folder / "own" / "claims.yaml").write_text(without)
+    program.write_criteria(folder=folder)
+    assert text(folder) == kept
+    (folder / "own" / "claims.yaml").write_text(without.replace("at_least: -0.3", "at_least: -0.5"))
+    with pytest.raises(BadInput, match="claim first: its criterion was changed; say why"):
+        program.write_criteria(folder=folder)
+    program.write_criteria(because="it was too strict", folder=folder)
+    assert papers.read(folder)[0].claims[0].criterion.because == "it was too strict"

@@ -225,6 +225,7 @@ def test_players_are_compared_over_the_last_fifth_in_percent_of_their_rival():
     runs = players()
     assert measures.score_lead(runs, {"method": "gst"}) == {"bricks a2c, GST, B = 2 to the end": {0: -10.0, 1: 10.0}}
     assert measures.score(runs, {"method": "dense"}) == {"bricks a2c, dense": {0: 10.0, 1: 20.0}}
+    assert measures.score(runs, {"method": "dense"}, steps=100) == {"bricks a2c, dense": {0: 10.0, 1: 20.0}}
     assert measures.score(runs, {"method": "dense"}, steps=101) == {}
     assert measures.saved(runs, {"method": "gst"}, steps=100)["bricks a2c, GST, B = 2 to the end"] == {
         0: 50.0,
@@ -249,3 +250,10 @@ def test_an_evaluation_that_is_no_number_is_not_left_out_of_its_mean(table):
         measures.ends(table)
     with pytest.raises(WentWrong, match=r"the run of .* ends without a number in return"):
         measures.played(table)
+
+
+def test_the_first_fifth_begins_where_the_sparsity_is_that_of_the_shift(table):
+    table = table.assign(sparsity=table.step / 100)
+    table.loc[(table.method == "gst") & (table.step == 50), "return"] = 400.0  # 600 below; at 60 as the dense one
+    gap = measures.gap_after_shift(table, {"method": "gst", "conversion": "none"})
+    assert gap == {"a, GST, B = 4 (released at 0.5)": {0: -100 * 300 / 200, 1: -100 * 300 / 100}}

@@ -105,6 +105,7 @@ def test_what_cannot_be_is_refused():
         ({"every": 110}, "bricks: every=110 must be a multiple of 20, and steps=480 of it"),
         ({"methods": ("gradual",)}, "methods: 'gradual' is unknown; known are dense, rwp"),
         ({"blocks": (Blocks(1, 1.0),)}, "blocks of one weight are trained anyway"),
+        ({"pruning": RewardPruning(every=25)}, "every=25 is beyond the training's 24 updates: nothing is pruned"),
     ):
         with pytest.raises(BadInput, match=line):
             replace(TASK, **change)

@@ -151,5 +151,10 @@ def test_what_cannot_be_is_refused():
     ):
         with pytest.raises(BadInput, match=line):
             replace(TASK, **change)
+    with pytest.raises(BadInput, match="every=0"):  # at once, not when the first pruned run begins
+        replace(TASK, pruning=RewardPruning(every=0))
+    late = RWP | {"pruning": RWP["pruning"] | {"every": 10**6}}
+    with pytest.raises(BadInput, match="every=1000000 is beyond the training's"):
+        experiment.run(late, Context())
     with pytest.raises(BadInput, match="last=99: this network has 10 layers"):
         chosen(small_resnet(), 1, 99)

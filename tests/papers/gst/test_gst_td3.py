@@ -1,6 +1,6 @@
 """What the experiment of group-sparse training compares, on a few steps of tiny networks."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pandas as pd
 import pytest
@@ -157,3 +157,25 @@ def test_settings_that_cannot_be_are_refused():
     ):
         with pytest.raises(BadInput, match=line):
             replace(TASK, **change)
+
+
+def test_pruning_begins_at_its_start():
+    now, late = (CONTROLS[1] | {"start": start, "ramp": 1.0} for start in (0, 60))
+    pruned = [
+        max(row["sparsity"] for row in gst_td3.run(one, Context()) if row["method"] == "rwp" and row["step"] == 40)
+        for one in (now, late)
+    ]
+    assert pruned[0] > 0 == pruned[1]
+
+
+def test_what_would_train_or_prune_nothing_is_refused_before_anything_runs():
+    task = asdict(TASK)
+    assert build(gst_td3.Task, task, "task") == TASK
+    for change, words in (
+        ({"td3": task["td3"] | {"random_steps": task["steps"]}}, "an agent that only acts by chance learns nothing"),
+        ({"rewards": ["x"]}, "reward='x': known are training, evaluation"),
+        ({"pruning": task["pruning"] | {"every": 0}}, "every"),
+        ({"pruning": task["pruning"] | {"increase": 5.0}}, "increase"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            build(gst_td3.Task, task | change, "task")

@@ -31,6 +31,7 @@ def test_a_value_is_that_of_the_last_epoch_or_of_a_stages_last():
     assert measures.value(RUNS, "sparsify", column="parameters", data=["cifar10"]) == {"cifar10/b": {0: 50}}
     assert measures.value(RUNS, "sparsify", data=["digits"]) == {}
     assert measures.value(RUNS, "sparsify", epoch=2) == {"mnist/a": {0: 97.0}}
+    assert measures.value(RUNS, "sparsify", epoch=5) == {}  # not kept; no earlier one stands for it
 
 
 def test_differences_are_paired_by_seed_and_may_be_of_two_stages():
@@ -49,6 +50,7 @@ def test_shares_and_factors():
 def test_what_a_network_loses_until_a_share_of_its_weights_is_left():
     """Seed 0 of RUNS has 12.5 % of its 800 weights in epoch 2 and 11.25 % in epoch 3; seed 1 has no stage 1."""
     assert measures.at_share(RUNS, "sparsify", 50) == {"mnist/a": {0: -2.0}}
+    assert measures.at_share(RUNS.iloc[::-1], "sparsify", 50) == {"mnist/a": {0: -2.0}}
     assert measures.at_share(RUNS, "sparsify", 12.5) == {"mnist/a": {0: -2.0}}
     assert measures.at_share(RUNS, "sparsify", 12.4) == {"mnist/a": {0: -1.5}}
     assert measures.at_share(RUNS, "sparsify", 11) == {}  # stage 3 does not count

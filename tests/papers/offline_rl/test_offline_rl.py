@@ -108,6 +108,8 @@ def test_a_stopped_configuration_goes_on_with_the_same_rows(tmp_path):
         ({"steps": 120, "every": 60}, "every=60 must be a multiple of 50"),
         ({"seeds": 0}, "seeds and episodes must be at least 1"),
         ({"batches": 0}, "batches=0: expected a whole number, at least 1"),
+        ({"change": {"normalise": False}}, "its rows need a name of their own, a variant"),
+        ({"variant": "raw"}, "raw is what {normalise: false} is called"),
         ({"pruned": (experiment.Pruned("sinp", (0.5,)),)}, "pruner 'sinp'"),
         ({"pruned": (experiment.Pruned("snip", (1.0,)),)}, "sparsity=1.0"),
         ({"pruned": (*PRUNED, experiment.Pruned("snip", (0.9,)))}, r"\('snip', 0.9\) stands there twice"),

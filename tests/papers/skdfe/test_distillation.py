@@ -274,6 +274,7 @@ def test_bfloat16_trains_too_and_divergence_is_said(utterances):
     [
         (lambda: DistillationTraining(0, 4, 12, 0.1), "training: epochs=0: expected a whole number, at least 1"),
         (lambda: DistillationTraining(1, 4, 12, 0.1, math.inf), "warmup=inf: expected a rate above 0 and a warm-up of"),
+        (lambda: DistillationTraining(1, 4, 12, 0.1, 2.0), "warmup=2.0 must not be longer than epochs=1"),
         (lambda: DistillationTraining(1, 4, 12, -0.1), "learning_rate=-0.1, warmup=1.0: expected a rate above 0"),
         (lambda: DistillationTraining(1, 4, 12, 0.1, precision="half"), "precision='half'"),
         (lambda: DistillationTraining(1, 4, 12, 0.1, weight_decay=-1.0), "weight_decay=-1.0: expected a finite number"),

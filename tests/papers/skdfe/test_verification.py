@@ -262,3 +262,11 @@ def test_an_error_that_is_no_number_is_refused_and_not_left_out(lost):
     table.loc[where, "eer"] = np.nan
     with pytest.raises(WentWrong, match="ends without a number in eer"):
         measures.improvement(table, [BOTH], [PLAIN])
+
+
+def test_the_pooled_variance_weighs_systems_by_their_degrees_of_freedom():
+    # relative variances 0.02 with one degree of freedom, twice, and 0.04 with two: (0.02 + 0.02 + 0.08) / 4
+    made = {PLAIN: [[9.0] * 4, [11.0] * 4], BOTH: [[18.0] * 4, [22.0] * 4]}
+    made |= {LARGE: [[8.0] * 4, [10.0] * 4, [12.0] * 4]}
+    found = measures.improvement(runs(made), [BOTH], [PLAIN])[CELL]
+    assert half(found) == pytest.approx(stats.t.ppf(0.975, 4) * math.sqrt(0.03 * (1 / 2 + 1 / 2)))

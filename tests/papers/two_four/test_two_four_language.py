@@ -8,6 +8,7 @@ import torch
 
 from lib import pruners
 from lib.base import BadInput, build
+from lib.companion.sweep import settings
 from lib.companion.sweep.context import Context, Stopped
 from lib.data import text
 from lib.models.transformer import small_decoder
@@ -52,6 +53,12 @@ def runs(rows):
 def test_a_task_of_nothing_known_is_refused(change):
     with pytest.raises(BadInput, match=next(iter(change))):
         replace(TASK, **change)
+
+
+def test_a_task_without_seeds_is_refused_and_not_dropped():
+    (task,) = settings.read("two_four_language", "quick")["tasks"]
+    with pytest.raises(BadInput, match="seeds: expected at least 1, found 0"):
+        build(experiment.Settings, {"tasks": [task, task | {"seeds": 0}]}, "two_four_language")
 
 
 def test_amounts_and_fine_tuning_that_cannot_be_are_refused():

@@ -134,6 +134,13 @@ def test_steps_times_decay_are_the_same_in_a_session_of_double_length(watched):
         assert found == {TASK.decay * EPOCHS / ENDS[variant]}, variant
 
 
+def test_a_shorter_session_has_a_shorter_warm_up():
+    sessions = Sessions(experiment.configurations(experiment.Settings((TASK,)))[0], Context())
+    assert sessions.of(EPOCHS) == TRAINING
+    assert (sessions.of(1).epochs, sessions.of(1).warmup) == (1, TRAINING.warmup / EPOCHS)
+    assert (sessions.of(8).epochs, sessions.of(8).warmup) == (8, 2 * TRAINING.warmup)
+
+
 def test_a_task_that_cannot_be_laid_out_is_refused():
     with pytest.raises(BadInput, match=r"0\.1 of 4 epochs is not a whole number"):
         Task("digits", "digits_mlp", 1, (0.1,), 0.1, TRAINING)

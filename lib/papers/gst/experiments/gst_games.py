@@ -66,6 +66,8 @@ class Task:
         if self.every % once or self.steps % self.every:
             raise BadInput(f"{self.env}: every={self.every} must be a multiple of {once}, and steps={self.steps} of it")
         methods.refuse_methods(self.blocks, self.methods)
+        if self.blocks or set(self.methods) - {"dense"}:
+            self.pruning.refuse_never(self.steps // once)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ with a bitmap on coefficients (`coefficient_ratio`). `share` is P_comp / P_total
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
@@ -101,6 +102,9 @@ def run(configuration: dict, context: Context) -> list[dict]:
     torch.manual_seed(seed_of(seed))
     model = NETWORKS[configuration["network"]](data.classes).to(context.device)
     layers = chosen(model, configuration["first"], configuration["last"])
+    if configuration["method"] != "dense":
+        updates = training.epochs * math.ceil(len(examples.train_labels) / training.batch)
+        methods.RewardPruning(**configuration["pruning"]).refuse_never(updates)
     compression = methods.compression(configuration, layers, reward="evaluation")
     begin(model, compression)
 

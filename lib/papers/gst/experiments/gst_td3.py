@@ -32,14 +32,14 @@ from lib.training import td3
 
 KEYS = ("env", "block", "shift", "conversion", "start", "reward")
 INDEX = ("env", "method", "block", "shift", "conversion", "start", "reward", "seed", "step")
-COLUMNS = (*INDEX, "return", "sparsity", "compression_ratio", "ideal_ratio", "coefficient_ratio")
+COLUMNS = (*INDEX, "return", "sparsity", *methods.RATIOS)
 
 
 @dataclass(frozen=True)
 class WindowedPruning(methods.RewardPruning):
     """Hold besides over how many training episodes the reward is a mean (`algorithm.Compression`)."""
 
-    window: int = 10
+    window: Count = 10
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,11 @@ class Task:
             raise BadInput(f"{self.env}: steps={self.steps} must be a multiple of every={self.evaluation.every}")
         if max(self.starts) + self.pruning.every > self.ramp * self.steps:
             raise BadInput(f"{self.env}: a ramp that ends at {self.ramp} of {self.steps} steps has no pruning")
+        if self.td3.random_steps >= self.steps:
+            given = f"random_steps={self.td3.random_steps}, steps={self.steps}"
+            raise BadInput(f"{self.env}: {given}: an agent that only acts by chance learns nothing")
+        for reward in self.rewards:
+            Compression(self.layers, reward=reward)
         methods.refuse_methods(self.blocks)
 
 
@@ -114,7 +119,7 @@ def run(configuration: dict, context: Context) -> list[dict]:
     learner, layers = td3.Settings(**configuration["td3"]), tuple(configuration["layers"])
     pruning, evaluation = WindowedPruning(**configuration["pruning"]), Evaluation(**configuration["evaluation"])
     env, steps, seeds = configuration["env"], configuration["steps"], range(configuration["seeds"])
-    grouping = {name: configuration[name] for name in ("block", "shift", "conversion")}
+    grouping = {name: configuration[name] for name in methods.GROUPING}
     begin, reward = configuration["start"], configuration["reward"]
     rows: list[dict] = []
 
@@ -134,11 +139,7 @@ def run(configuration: dict, context: Context) -> list[dict]:
         td3.train(trainer, steps, report, context.checkpoint(method))
         context.done = before + steps // evaluation.every
         key = {name: configuration[name] for name in KEYS} | {"method": method}
-        names = {"compression_ratio": "ratio_weights", "ideal_ratio": "ratio_none"}
-        names["coefficient_ratio"] = "ratio_coefficients"
-        for row in trainer.rows:
-            row = key | row | {new: row[old] for new, old in names.items()}
-            rows.append({name: row[name] for name in COLUMNS})
+        rows.extend(methods.rows(key, trainer.rows, COLUMNS))
         part = share(trainer.agent.networks, layers)
         return [row["ratio_none"] / part for row in trainer.rows[-len(seeds) :]]
 

@@ -26,6 +26,18 @@ class RewardPruning:
     initial_reward: float = 0.0
     reference: str = "record"
 
+    def __post_init__(self):
+        self.schedule()  # refuses what cannot be pruned by
+
+    def refuse_never(self, updates: int) -> None:
+        """Refuse a training of so many updates that ends before the first chance to prune.
+
+        Raises:
+            BadInput: it does.
+        """
+        if self.every > updates:
+            raise BadInput(f"pruning: every={self.every} is beyond the training's {updates} updates: nothing is pruned")
+
     def schedule(self, begin: int = 0) -> pruners.RewardAware:
         """Make reward-aware pruning from this step on."""
         return pruners.RewardAware(self.increase, self.every, begin, self.limit, self.initial_reward, self.reference)

@@ -281,7 +281,7 @@ def cut(network: nn.Module, layers: Sequence[str], units: Sequence[Tensor]) -> t
     These are all but flattened positions of channels that stay: a position alone cannot be cut out of a convolution.
 
     Args:
-        kept: for each layer [units] bool, from `largest`.
+        units: for each layer [units] bool: which of them are kept, from `largest`.
     """
     sources, masks = channels(network, layers), dict(zip(layers, units, strict=True))
     start = [torch.ones_like(units) if name in sources else units for name, units in masks.items()]

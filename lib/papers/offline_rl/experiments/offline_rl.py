@@ -91,6 +91,12 @@ class Task:
         offline.Pruning(batches=self.batches)
         environment(self.env)
         self.settings(ALGORITHMS[self.algorithm]())
+        if self.change and self.variant == "normalised":
+            raise BadInput(f"change={self.change}: its rows need a name of their own, a variant")
+        if (self.variant == "raw") != (self.change.get("normalise") is False):
+            raise BadInput(
+                f"variant={self.variant!r}, change={self.change}: raw is what {{normalise: false}} is called"
+            )
         refuse_twice(pruned=[(one.pruner, one.sparsity) for one in runs(asdict(self), seed=0)])
 
     def settings(self, of: BCSettings | BCQSettings | PlainBCSettings) -> BCSettings | BCQSettings | PlainBCSettings:

@@ -95,14 +95,7 @@ def run(configuration: dict, context: Context) -> list[dict]:
         network, position = place(layer.name)
         for number, of in enumerate(stack):
             kept = 100 * float((layer.weight[number] != 0).float().mean())
-            key = {
-                "data": configuration["data"],
-                "env": env,
-                "variant": configuration["variant"],
-                "pruner": of.pruner,
-                "sparsity": of.sparsity,
-                "seed": seed,
-            }
+            key = {name: configuration[name] for name in KEYS} | {"pruner": of.pruner, "sparsity": of.sparsity}
             key |= {"network": network, "layer": position, "weights": layer.weight[number].numel(), "kept": kept}
             rows.append(key)
     context.report_progress(f"{env} {seed}")

@@ -30,8 +30,9 @@ class DistillationTraining:
         epochs: passes over the utterances, one crop of each.
         batch: utterances a step; the last batch of an epoch may be smaller.
         frames: length of a crop.
-        learning_rate: of AdamW, reached after the warm-up and lowered to zero along a cosine.
-        warmup: epochs of linear warm-up.
+        learning_rate: of AdamW, the rate that half a cosine lowers to zero over all epochs, from the first on.
+        warmup: epochs in which the rate is multiplied besides by a factor that rises linearly to 1, as in
+            `supervised.learning_rate`: a training that is all warm-up (the quick scale) has a quarter of the rate.
         weight_decay: of AdamW.
         precision: "float32", or "bfloat16" for autocast.
     """
@@ -52,6 +53,8 @@ class DistillationTraining:
             raise BadInput(f"training: {given}: expected a rate above 0 and a warm-up of 0 or more")
         if not 0 <= self.weight_decay < math.inf:
             raise BadInput(f"training: weight_decay={self.weight_decay}: expected a finite number, 0 or more")
+        if self.warmup > self.epochs:
+            raise BadInput(f"training: warmup={self.warmup} must not be longer than epochs={self.epochs}")
         check(self.precision, "training")
 
 

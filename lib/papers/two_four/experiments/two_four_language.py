@@ -75,7 +75,7 @@ class Task:
     network: str
     window: int
     each: Count
-    seeds: int
+    seeds: Count
     first: Schedule
     second: FineTuning
     amounts: tuple[Amount, ...]

@@ -17,7 +17,7 @@ With the steps of two:
 
 And between the two, for section 6's outlook on shorter schedules: pruned, which is not trained again, and retrained_10,
 retrained_25 and so on, pruned after the first session and trained for so many percent of a second one, its schedule
-shortened as a whole.
+and warm-up shortened alike.
 
 All prune the same layers, those that fit a transposable mask. `flips` is how many entries of the masks changed a step,
 in percent, over the epoch; `epoch` counts all epochs that the network has been trained.
@@ -153,6 +153,10 @@ class Sessions:
         """Choose masks by magnitude for the layers that fit a transposable one."""
         return pattern(pruners.magnitude(model).only(pruners.eligible_both_ways(model)))
 
+    def of(self, epochs: int) -> Training:
+        """Shorten or lengthen the whole schedule of a session to so many epochs, its warm-up too."""
+        return replace(self.training, epochs=epochs, warmup=self.training.warmup * epochs / self.training.epochs)
+
     def train(self, variant: str, model: nn.Module, epochs: int, number: int = 0, before: int = 0) -> nn.Module:
         """Train the model itself for a session, record an epoch a row, and return it.
 
@@ -163,7 +167,7 @@ class Sessions:
         history = train(
             model,
             self.examples,
-            replace(self.training, epochs=epochs),
+            self.of(epochs),
             self.key["seed"],
             number,
             self.context.checkpoint(f"{variant}_{number}.pt"),
@@ -178,5 +182,6 @@ class Sessions:
 
     def record(self, variant: str, model: nn.Module, epochs: int) -> None:
         """Add the row of a model that is not trained further, after so many epochs."""
-        found = {"accuracy": accuracy(model, self.examples), "flips": math.nan, "sparsity": pruners.sparsity(model)}
+        reached = accuracy(model, self.examples, self.training.precision)
+        found = {"accuracy": reached, "flips": math.nan, "sparsity": pruners.sparsity(model)}
         self.rows.append({**self.key, "variant": variant, "epoch": epochs, **found})
