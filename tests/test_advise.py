@@ -165,7 +165,9 @@ def test_weights_that_functions_read_are_counted():
 
 def test_rules_of_thumb_are_named_with_whose_figure_they_are():
     conv = advise(nn.Conv2d(8, 4, 3), 2, shape=(8, 6, 6), seconds=0)
-    assert "gain from about 256 channels on GPUs, users of TensorRT measured it (issues 3849 and 4065)" in conv.why[0]
+    assert "about 256 channels on GPUs, TensorRT's developers measured it (issues 3849 and 4065)" in conv.why[0]
+    wide = advise(nn.Conv2d(256, 4, 3), 2, shape=(256, 6, 6), seconds=0)
+    assert "gain from about 256 channels" in wide.why[0]  # few channels at either end
     token = advise(nn.Linear(8, 4), 1, seconds=0)
     assert "decoding was 12 % slower by 2:4 (pytorch/tutorials 3505)" in token.why[0]
     assert "rule of thumb" not in advise(nn.Linear(8, 4), 2, seconds=0).why[0]

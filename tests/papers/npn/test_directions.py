@@ -30,6 +30,7 @@ from lib.papers.npn.experiments.directions import (
 from lib.pruners import gates
 from lib.training.examples import Examples
 from lib.training.gated import GatedTraining
+from lib.training.supervised import seed_of
 from tests.papers.stopping import StoppedAt
 
 SPARSIFY = GatedTraining((4, 16, 4), (0.2, 8.0), 7.0, 100, learning_rate=0.01)
@@ -300,3 +301,12 @@ def test_a_drop_of_the_rate_falls_on_the_same_epoch_in_every_direction(monkeypat
     assert sessions["sparsify"] == [((4, 16, 4), (2, 20))]
     # of the second session epoch 16 is the 20th of all, and what fell in the first stays
     assert sessions["dense"] == [((4, 0, 0), (2, 20)), ((0, 0, 20), (-2, 16))]
+
+
+def test_fresh_begins_with_random_numbers_of_its_own(monkeypatch):
+    seeds, manual_seed = [], torch.manual_seed
+    monkeypatch.setattr(torch, "manual_seed", lambda seed: seeds.append(seed) or manual_seed(seed))
+    fresh = next(one for one in CONFIGURATIONS if one["direction"] == "fresh")
+    with pytest.raises(Stopped):
+        train(fresh, Context(deadline=0.0), [{"epoch": 24, "architecture_live": "2-9-7-2"}])
+    assert seeds[0] == seed_of(3, 2)
