@@ -363,3 +363,22 @@ def test_however_a_network_flattens_all_its_layers_have_gates_and_are_cut_exactl
         one.phi.data[: len(one.phi) // 3] *= -1
     expected = gated.eval()(images)
     torch.testing.assert_close(gates.harden(gated)(images), expected)
+
+
+@pytest.mark.parametrize("count", [lambda x: x.size(1), lambda x: x.shape[1], lambda x: x.size()[1]])
+def test_a_layer_whose_width_is_asked_for_keeps_its_units(count):
+    class Averaged(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second, self.last = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+
+        def forward(self, inputs):
+            hidden = F.relu(self.second(F.relu(self.first(inputs))))
+            return self.last(hidden) / count(hidden)
+
+    torch.manual_seed(0)
+    gated, inputs = gates.gated(Averaged()), torch.randn(5, 8)
+    for one in gates.gates_of(gated):
+        one.phi.data[:3] *= -1
+    expected = gated.eval()(inputs)
+    torch.testing.assert_close(gates.harden(gated)(inputs), expected)

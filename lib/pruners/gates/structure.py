@@ -247,10 +247,11 @@ def _alone_after(norm: fx.Node, layers: dict[str, Layer]) -> bool:
 
 
 def _asks(node: fx.Node) -> bool:
-    """Whether a node asks how large a tensor is, or of which type, and for none of its values."""
+    """Whether a node asks how many examples a tensor holds, or of which type it is: neither changes with its units."""
     if node.op == "call_function" and node.target is getattr:
-        return node.args[1] in ("shape", "ndim", "dtype", "device")
-    return node.op == "call_method" and node.target in ("size", "dim")
+        first = all(user.target is operator.getitem and user.args[1] == 0 for user in node.users)
+        return node.args[1] in ("ndim", "dtype", "device") or (node.args[1] == "shape" and first)
+    return node.op == "call_method" and (node.target == "dim" or (node.target == "size" and node.args[1:] == (0,)))
 
 
 def _silent(node: fx.Node, module: nn.Module | None, source: Layer | None) -> bool:
