@@ -217,7 +217,7 @@ def _counted(
         used = {name: times * count for name, count in uses(model, one, layers).items()}
     except Exception as error:  # whatever the model's own code raises
         what = "these inputs" if shape is None else f"an input of shape {','.join(map(str, shape))}"
-        raise BadInput(f"{type(model).__name__} cannot take {what}: {_line(error)}") from error
+        raise BadInput(f"{type(model).__name__} cannot take {what}: {_line(error.__cause__ or error)}") from error
     if not (idle := [layer.name for layer in layers if layer.name not in used]):
         return used, {}
     try:

@@ -169,8 +169,10 @@ def linear(x: Tensor, weight: Spectrum) -> Tensor:
     """Multiply activations x [..., in] by the transpose of a block-circulant weight: [..., out].
 
     Raises:
-        BadInput: activations of another width than the weight.
+        BadInput: activations of another width than the weight, or the weight of a convolution.
     """
+    if weight.real.dim() != 3:
+        raise BadInput("this weight is a convolution's, whose products are those of block_circulant.conv2d")
     block, (count, rows, columns) = len(weight.transform), weight.real.shape
     if x.shape[-1] != block * columns:
         raise BadInput(f"this weight multiplies activations [..., {block * columns}], these are {list(x.shape)}")
@@ -189,8 +191,10 @@ def conv2d(x: Tensor, weight: Spectrum, stride: int = 1, padding: int = 0) -> Te
     """Convolve images x [n, in, H, W] with a weight that is block-circulant over its channels: [n, out, H', W'].
 
     Raises:
-        BadInput: images with other channels than the weight.
+        BadInput: images with other channels than the weight, or the weight of a matrix product.
     """
+    if weight.real.dim() != 5:
+        raise BadInput("this weight is a matrix's, whose products are those of block_circulant.linear")
     block, (count, rows, columns) = len(weight.transform), weight.real.shape[:3]
     if x.dim() != 4 or x.shape[1] != block * columns:
         raise BadInput(f"this weight takes images [n, {block * columns}, H, W], these are {list(x.shape)}")

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lib.base import BadInput, atomic
+from lib.base import BadInput, atomic, to_write
 
 MAGIC = b"sparse1\n"
 METADATA = "__metadata__"  # in the header, beside the tensors' names, as safetensors calls it
@@ -107,8 +107,11 @@ def save(state: Mapping[str, Tensor], path: str | Path) -> None:
 
     Raises:
         BadInput: something that is no tensor, or a tensor that is not dense or has no values, by name; or the one name
-            that the file needs for itself.
+            that the file needs for itself; no state_dict, or no path of a file that can be written.
     """
+    path = to_write(path)
+    if not isinstance(state, Mapping):
+        raise BadInput(f"expected a state_dict, tensors by name, found a {type(state).__name__}")
     if METADATA in state:
         raise BadInput(f"a tensor is called {METADATA}, which the file calls its notes: give it another name")
     if others := [name for name, one in state.items() if not _dense(one)]:
@@ -119,7 +122,7 @@ def save(state: Mapping[str, Tensor], path: str | Path) -> None:
         about[METADATA] = metadata
     header = json.dumps(about).encode()
     body = MAGIC + len(header).to_bytes(8, "little") + header + b"".join(content for _, content in packed.values())
-    with atomic(Path(path)) as file:
+    with atomic(path) as file:
         file.write(body + hashlib.sha256(body).digest())
 
 

@@ -12,6 +12,7 @@ import inspect
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -106,7 +107,13 @@ def entering(args: tuple, kwargs: Mapping[str, Any]) -> Any:
 
 
 def example(model: nn.Module, shape: Sequence[int]) -> Tensor:
-    """Return a batch of one example of zeros, of the model's type and on its device."""
+    """Return a batch of one example of zeros, of the model's type and on its device.
+
+    Raises:
+        BadInput: the shape is not the sizes of the example's axes.
+    """
+    if not isinstance(shape, Sequence) or not all(isinstance(size, Integral) and size > 0 for size in shape):
+        raise BadInput(f"shape={shape!r:.60}: expected the sizes of an example without its batch, such as (1, 28, 28)")
     some = next((parameter for parameter in model.parameters() if parameter.is_floating_point()), torch.zeros(()))
     return torch.zeros(1, *shape, device=some.device, dtype=some.dtype)
 

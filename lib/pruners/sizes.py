@@ -36,6 +36,9 @@ def flops(model: nn.Module, shape: Sequence[int]) -> int:
 
     Args:
         shape: of one example, without the batch axis.
+
+    Raises:
+        BadInput: the model takes no examples of this shape.
     """
     uses = positions(model, shape)
     say_partial(model, "this count of FLOPs")
@@ -58,7 +61,8 @@ def sizes(model: nn.Module, shape: Sequence[int], value_bits: int = 16) -> dict[
         zeros), flops.
 
     Raises:
-        BadInput: weights that share coefficients, of which fewer numbers are stored than there are weights.
+        BadInput: weights that share coefficients, of which fewer numbers are stored than there are weights, or a shape
+            of which the model takes no examples.
     """
     if shared := [layer.name for layer in matrices(model) if grouped(layer) is not None]:
         raise BadInput(f"{shared[0]} shares coefficients, sizes counts plain weights: pruners.detach the model first")
@@ -90,7 +94,8 @@ def operations_per_byte(model: nn.Module, shape: Sequence[int], batch: int, valu
         batch: examples that share one reading of the weights.
 
     Raises:
-        BadInput: a layer that is not a product with one weight, such as nn.LSTM or nn.MultiheadAttention.
+        BadInput: a layer that is not a product with one weight, such as nn.LSTM or nn.MultiheadAttention, or a
+            shape of which the model takes no examples.
     """
     moved = 0
 

@@ -19,10 +19,10 @@ from torch.nn.utils import parametrize
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from lib.base import BadInput
+from lib.base import BadInput, naming
 from lib.pruners import kinds
 from lib.pruners.behind import behind
-from lib.pruners.inputs import Inputs, call, entering, example, mode
+from lib.pruners.inputs import Inputs, entering, example, feed, mode
 from lib.pruners.layers import Prunable, leave_out, matrices
 
 COPIES = ("index", "index_select", "index_put", "_to_copy", "clone")  # their results are weights still
@@ -35,13 +35,18 @@ def positions(model: nn.Module, shape: Sequence[int], modules: Mapping[str, nn.M
     Args:
         shape: of one example, without the batch axis.
         modules: Linear and Conv2d layers by a name; None: those of `matrices`, by their parameter's.
+
+    Raises:
+        BadInput: no shape, or one of which the model takes no examples.
     """
     if modules is None:
         layers = matrices(model)
     else:
         layouts = {name: next(iter(kinds.find(module)[0].weights(module).values())) for name, module in modules.items()}
         layers = [Prunable(name, "", module, layout=layouts[name]) for name, module in modules.items()]
-    found = uses(model, example(model, shape), layers)
+    one = example(model, shape)
+    with naming(f"shape={tuple(shape)}"):
+        found = uses(model, one, layers)
     return {name: math.ceil(count) for name, count in found.items()}
 
 
@@ -56,6 +61,9 @@ def uses(
         inputs: what the model is called with, see `inputs.arguments`.
         layers: of the model; None: those of `matrices`.
         training: whether in training mode; batch norms are in evaluation mode nevertheless.
+
+    Raises:
+        BadInput: the model cannot be called with these inputs.
     """
     layers = matrices(model) if layers is None else list(layers)
     called: dict[str, float] = {}
@@ -68,7 +76,7 @@ def uses(
                 handles.append(module.parametrizations[attribute].register_forward_hook(_marking(layer, watch)))
     try:
         with torch.no_grad(), mode(model, training), _slow_attention(), watch:
-            call(model, inputs)
+            feed(model, inputs)
     finally:
         for handle in handles:
             handle.remove()

@@ -30,6 +30,14 @@ REFUSED = {
     "half a block": (lambda: block_circulant.circulant(2.5), "block=2.5 must be a whole number, at least 1"),
     "a true block": (lambda: block_circulant.circulant(True), "block=True must be a whole number, at least 1"),
     "no block": (lambda: block_circulant.circulant(0), "block=0 must be a whole number, at least 1"),
+    "images by a matrix": (
+        lambda: block_circulant.conv2d(torch.ones(2, 8, 5, 5), block_circulant.spectrum(torch.ones(1, 2, 4))),
+        "^this weight is a matrix's, whose products are those of block_circulant.linear",
+    ),
+    "rows by a convolution": (
+        lambda: block_circulant.linear(torch.ones(2, 8), block_circulant.spectrum(torch.ones(3, 3, 1, 2, 4))),
+        "^this weight is a convolution's, whose products are those of block_circulant.conv2d",
+    ),
     "NaN seconds": (lambda: anneal(**ANNEAL, seconds=math.nan), "seconds=nan: expected a finite time"),
     "endless": (lambda: anneal(**ANNEAL, seconds=math.inf), "seconds=inf: expected a finite time"),
     "too few columns": (
@@ -57,6 +65,8 @@ REFUSED = {
     "compress no rows": (lambda: two_four.compress(torch.zeros(0, 8)), r"this is \(0, 8\) of torch.float32"),
     "compress no columns": (lambda: two_four.compress(torch.zeros(8, 0)), r"this is \(8, 0\) of torch.float32"),
     "compress no values": (lambda: two_four.compress(WEIGHT.to("meta")), "compress needs a matrix"),
+    "pack a model": (lambda: packed.save(nn.Linear(2, 2), "model.packed"), "a state_dict, .* found a Linear"),
+    "pack into a folder": (lambda: packed.save({"weight": WEIGHT}, "/"), "'/' is no path of a file to write"),
     "the pattern of a vector": (lambda: two_four.has_pattern(WEIGHT[0]), r"a matrix has the pattern or not"),
     "no such device": (lambda: two_four.backend(torch.float32, "tpu"), "device 'tpu': expected cpu or cuda"),
     "a mask that is a list": (lambda: SparseLinear(WEIGHT, mask=[True]), "a mask that is a tensor .* these are list"),

@@ -1,9 +1,12 @@
 """Laws of `gates.trace`: a forward pass is followed as it is written, and left as it was."""
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
 
+from lib import pruners
 from lib.base import BadInput
 from lib.pruners import gates
 
@@ -90,6 +93,24 @@ def test_units_are_cut_where_the_forward_pass_has_them_and_nowhere_else(build, s
         small, inputs = gates.harden(model), torch.randn(3, *shape, generator=torch.Generator().manual_seed(0))
         assert not any(isinstance(module, gates.Gates) for module in small.modules())
         torch.testing.assert_close(small(inputs), model(inputs))
+
+
+@pytest.mark.parametrize("reshape", [lambda x: x.view(-1, 144), lambda x: torch.reshape(x, (-1, 4, 36))[:, 0]])
+def test_channels_that_a_reshape_hides_are_left_out_with_a_word(reshape):
+    class Hidden(nn.Module):
+        def __init__(self):
+            super().__init__()
+            width = reshape(torch.zeros(1, 4, 6, 6)).shape[1]
+            self.conv, self.fc, self.out = nn.Conv2d(1, 4, 3), nn.Linear(width, 8), nn.Linear(8, 3)
+
+        def forward(self, x):
+            return self.out(self.fc(reshape(self.conv(x).relu())).relu())
+
+    with pytest.warns(pruners.LeftOut, match=r"^conv is left out: .* reshapes its channels, .* torch.flatten"):
+        assert len(gates.gates_of(gates.gated(Hidden()))) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # who names layers has seen it
+        gates.gated(Hidden(), ["out"])
 
 
 def test_what_is_called_in_training_alone_may_not_have_gates_that_are_cut():

@@ -1,5 +1,7 @@
 """FLOPs against the numbers everyone knows and against counting by hand."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -240,3 +242,14 @@ def test_to_count_uses_in_training_mode_leaves_running_statistics_as_they_are():
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     uses(model, torch.randn(8, 4), training=True)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize("count", [flops, sizes, partial(operations_per_byte, batch=1)])
+def test_a_shape_that_does_not_fit_is_refused_by_its_name(count):
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(144, 2))
+    count(model, (1, 8, 8))
+    with pytest.raises(BadInput, match=r"^shape=\(3, 8, 8\): Sequential cannot compute with this batch: .*3 channels"):
+        count(model, (3, 8, 8))
+    for shape in (8, (1, 8.0, 8), (1, 0, 8)):
+        with pytest.raises(BadInput, match=r"^shape=.*: expected the sizes of an example without its batch"):
+            count(model, shape)

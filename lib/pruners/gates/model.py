@@ -14,7 +14,7 @@ from lib.base import BadInput
 from lib.pruners.gates.gate import KINDS, Gated, Gates, check_k, gates_of
 from lib.pruners.gates.structure import Layer, followed, gateable, live, spread, trace
 from lib.pruners.inputs import duplicate, replaced
-from lib.pruners.layers import uncompiled
+from lib.pruners.layers import leave_out, uncompiled
 from lib.pruners.masks import attached
 from lib.pruners.scores import seeded
 
@@ -41,6 +41,9 @@ def gated(
     behind ReLU and max-pooling would be the same, as both keep 0 at 0 and scale with their input. A batch norm is not
     like that: it would turn a closed channel into a constant, which no bias of the next layer can stand for at the
     borders of an image. So where one follows a convolution directly, the gate stands behind it.
+
+    Warns (`LeftOut`), unless layers are named, of a Conv2d whose channels are reshaped by another call than one that
+    flattens all but the first axis.
 
     phi starts from N(3/k, 0.01) for open gates (section 6), above k = 20 from N(3/k, 0.2/k): with the deviation of
     0.01 many would be closed there.
@@ -74,6 +77,8 @@ def gated(
         raise BadInput(f"{min(masked)} has a mask, which cutting units would lose: bake it in, pruners.detach(model)")
     model = duplicate(uncompiled(model))
     found = trace(model)
+    for name in (name for name, layer in found.items() if layer.lost and layers is None):
+        leave_out(name, "the forward pass reshapes its channels, and no gate can follow them: use torch.flatten(x, 1)")
     layers = _asked(layers, found, type(model).__name__)
     chosen = [_named(name, found) for name in layers]
     if not chosen or layers != [name for name in found if name in layers]:

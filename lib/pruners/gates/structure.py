@@ -46,6 +46,7 @@ class Layer:
         only_layers: whether nothing but layers reads its outputs, so that an unread unit may go.
         inputs, outputs: its gates, if there are any.
         positions: how often one example uses each weight.
+        lost: whether its channels are reshaped so that nobody can tell whose they are then, as by x.reshape(-1, 800).
     """
 
     name: str
@@ -57,6 +58,7 @@ class Layer:
     inputs: Gates | None = None
     outputs: Gates | None = None
     positions: int = 1
+    lost: bool = False
 
     @property
     def gates(self) -> Gates | None:
@@ -127,6 +129,7 @@ def trace(model: nn.Module, shape: Sequence[int] | None = None) -> dict[str, Lay
         else:
             for name in filter(None, above):
                 layers[name].only_layers = False
+                layers[name].lost |= node.target in RESHAPES and isinstance(layers[name].module, nn.Conv2d)
             origins[node] = None
     read = {node.target.rpartition(".")[0] for node in graph.nodes if node.op == "get_attr"}
     for path in read & layers.keys():  # a function reads its weight: no unit at its ends may go
