@@ -27,7 +27,7 @@ def dense_step(
 
 
 def inference(model: nn.Module, inputs: Tensor) -> Callable[[], Tensor]:
-    """Take one forward pass in evaluation mode."""
+    """Take one forward pass without gradients, in the mode that the model is in."""
 
     def call() -> Tensor:
         with torch.no_grad():

@@ -24,6 +24,7 @@ from lib.models.lenet import lenet5
 from lib.pruners import gates
 
 COLUMNS = ("network", "implementation", "batch", "ms", "ratio_to_dense")
+THREADS = 1  # on a CPU, so that runs on machines with more cores can be compared
 BLOCK = 10  # steps a turn: training takes one after the other, with its weights at hand
 NETWORKS = {  # where the paper's sparsification ends (tables 1 and 2), and the shape of an example
     "lenet5": (lenet5, (7, 9, 109, 30), (1, 28, 28)),
@@ -40,7 +41,7 @@ def run(device: str) -> list[dict]:
         gated = gates.gated(dense)
         small = gates.gated(dense, start=ends)
         gates.set_k(small, gates.INFINITE)
-        hardened = gates.harden(small)
+        hardened = gates.harden(small).to(memory_format=torch.channels_last)
         before, after = (gates.sizes(gates.trace(model, shape))["flops"] for model in (gated, small))
 
         def record(batch: int, times: dict[str, float], against: str, name: str = name) -> None:
@@ -56,7 +57,7 @@ def run(device: str) -> list[dict]:
         for batch in (1, 128):
             images = drawn(batch, shape, device)
             rivals = {"dense inference": inference(dense, images), "hardened inference": inference(hardened, images)}
-            times = in_turn(rivals)
+            times = in_turn(rivals, block=BLOCK)
             times["promised by FLOPs"] = times["dense inference"] * after / before
             record(batch, times, "dense inference")
     return rows

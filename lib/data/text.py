@@ -48,8 +48,14 @@ class Play:
     symbols: str
 
     def encode(self, words: str) -> np.ndarray:
-        """Turn characters into tokens, int64 [N]."""
+        """Turn characters into tokens, int64 [N].
+
+        Raises:
+            BadInput: a character that the text does not have.
+        """
         place = {symbol: token for token, symbol in enumerate(self.symbols)}
+        if strange := sorted(set(words) - place.keys()):
+            raise BadInput(f"{self.name} has no character {strange[0]!r}, so it has no token")
         return np.array([place[character] for character in words], np.int64)
 
     def decode(self, tokens: Sequence[int]) -> str:

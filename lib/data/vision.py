@@ -119,9 +119,10 @@ def moons(seed: int = SEED, test: int = TEST) -> Dataset:
         test: how many points to test on.
 
     Raises:
-        BadInput: a seed below 0.
+        BadInput: a seed below 0, or no points to test on.
     """
     refuse_uncounted(0, seed=seed)
+    refuse_uncounted(test=test)
     from sklearn.datasets import make_moons
 
     points, labels = make_moons(500 + test, noise=0.10, random_state=seed)

@@ -169,13 +169,14 @@ def linear(x: Tensor, weight: Spectrum) -> Tensor:
     """Multiply activations x [..., in] by the transpose of a block-circulant weight: [..., out].
 
     Raises:
-        BadInput: activations of another width than the weight, or the weight of a convolution.
+        BadInput: activations of another width or type than the weight, or the weight of a convolution.
     """
     if weight.real.dim() != 3:
         raise BadInput("this weight is a convolution's, whose products are those of block_circulant.conv2d")
     block, (count, rows, columns) = len(weight.transform), weight.real.shape
-    if x.shape[-1] != block * columns:
-        raise BadInput(f"this weight multiplies activations [..., {block * columns}], these are {list(x.shape)}")
+    if x.shape[-1] != block * columns or x.dtype != weight.real.dtype:
+        wanted = f"[..., {block * columns}] of {weight.real.dtype}"
+        raise BadInput(f"this weight multiplies activations {wanted}, these are {list(x.shape)} of {x.dtype}")
     flat = x.reshape(-1, block).mT
     found = (weight.transform @ flat).unflatten(1, (-1, columns))  # [B, examples, columns]
     products = found[:count] @ weight.real.mT
@@ -191,13 +192,14 @@ def conv2d(x: Tensor, weight: Spectrum, stride: int = 1, padding: int = 0) -> Te
     """Convolve images x [n, in, H, W] with a weight that is block-circulant over its channels: [n, out, H', W'].
 
     Raises:
-        BadInput: images with other channels than the weight, or the weight of a matrix product.
+        BadInput: images with other channels or of another type than the weight, or the weight of a matrix product.
     """
     if weight.real.dim() != 5:
         raise BadInput("this weight is a matrix's, whose products are those of block_circulant.linear")
     block, (count, rows, columns) = len(weight.transform), weight.real.shape[:3]
-    if x.dim() != 4 or x.shape[1] != block * columns:
-        raise BadInput(f"this weight takes images [n, {block * columns}, H, W], these are {list(x.shape)}")
+    if x.dim() != 4 or x.shape[1] != block * columns or x.dtype != weight.real.dtype:
+        wanted = f"[n, {block * columns}, H, W] of {weight.real.dtype}"
+        raise BadInput(f"this weight takes images {wanted}, these are {list(x.shape)} of {x.dtype}")
     cut = x.unflatten(1, (columns, block))
     found = torch.einsum("fb,ncbhw->fnchw", weight.transform, cut)
     real = [F.conv2d(found[f], weight.real[f], None, stride, padding) for f in range(count)]

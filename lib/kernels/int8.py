@@ -34,9 +34,9 @@ def weight_scales(weight: Tensor) -> Tensor:
     are; in float32 at least, because a narrower type has no step for the weights of a small channel.
 
     Raises:
-        BadInput: no axis beside that of the channels.
+        BadInput: no axis beside that of the channels, or no weights.
     """
-    if weight.dim() < 2:
+    if weight.dim() < 2 or not weight.numel():
         raise BadInput(f"weight_scales needs a weight [out, ...] of two axes or more, this one is {list(weight.shape)}")
     return scale_of(widened(weight).abs().amax(dim=tuple(range(1, weight.dim())), keepdim=True))
 

@@ -69,10 +69,11 @@ def int8_linear(x: Tensor, weight: Quantised) -> Tensor:
     of products fit into the 16 bits that processors without VNNI add them in.
 
     Raises:
-        BadInput: activations of another shape, or one that is not finite, which has no code.
+        BadInput: activations of another shape, no floats, or one that is not finite, which has no code.
     """
-    if x.dim() != 2 or x.shape[1] != weight.columns or not x.numel():
-        raise BadInput(f"int8_linear needs activations [n, {weight.columns}], these are {list(x.shape)}")
+    if x.dim() != 2 or x.shape[1] != weight.columns or not x.numel() or not x.is_floating_point():
+        found = f"{list(x.shape)}" + ("" if x.is_floating_point() else f" of {x.dtype}")
+        raise BadInput(f"int8_linear needs float activations [n, {weight.columns}], these are {found}")
     low, high = x.aminmax()
     largest = torch.maximum(-low, high).float()
     if not torch.isfinite(largest):
@@ -80,7 +81,7 @@ def int8_linear(x: Tensor, weight: Quantised) -> Tensor:
     if x.is_cuda:
         step = int8.scale_of(largest)
         return (int_linear(int8.quantise(x, step), weight.codes) * (step * weight.steps)).to(x.dtype)
-    step = float(largest) / 63 or 1.0  # 63 steps up, 63 down, zero at 64
+    step = max(float(largest) / 63, torch.finfo(torch.float32).tiny)  # 63 steps up, 63 down, zero at 64
     codes = torch.mul(int8.widened(x), 1 / step).round_().add_(64).to(torch.uint8)
     zeros = torch.zeros(len(weight.steps), dtype=torch.int32)
     out = (None, 1.0, 0, torch.float32, "none", [], "")  # no bias, no quantisation of the output, nothing fused

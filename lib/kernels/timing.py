@@ -5,6 +5,7 @@ Beside it how much memory a call takes.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import re
 import time
@@ -73,10 +74,11 @@ def times_as_fast(rival: Sequence[float], own: Sequence[float]) -> tuple[float, 
 def peak_bytes(call: Callable[[], object]) -> int:
     """Say how much more memory than before the process holds at most while a call runs (Linux, a processor's memory).
 
-    The kernel keeps the largest size of a process ("VmHWM") and forgets it when asked to. What freed memory the process
-    holds already is not seen, so a call must be large beside that.
+    The kernel keeps the largest size of a process ("VmHWM") and forgets it when asked to. What memory the process has
+    freed and still holds would not be seen, so it is given back first.
     """
     gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
     before = _status("VmRSS")
     call()

@@ -220,6 +220,8 @@ def linear(x: Tensor, weight: Compressed, bias: Tensor | None = None) -> Tensor:
         raise BadInput(
             f"this weight multiplies activations {wanted}, these are {list(x.shape)} of {x.dtype} on {x.device}"
         )
+    if bias is not None and bias.shape != weight.values.shape[:1]:
+        raise BadInput(f"this weight has {len(weight.values)} outputs, a bias of {list(bias.shape)} does not fit them")
     flat = x.reshape(-1, weight.columns)
     name = weight.backend or backend(x.dtype, x.device, len(flat), 2 * weight.values.numel())
     if name == "select":

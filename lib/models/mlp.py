@@ -170,10 +170,14 @@ def _rebuilt(like: M, modules: Sequence[nn.Module], change: Callable[[list[Tenso
 
 
 def plain(module: MLP, run: int = 0) -> nn.Sequential:
-    """Copy one run as an ordinary network: [batch, in] -> [batch, out], masks baked in, nothing shared."""
+    """Copy one run as an ordinary network: [batch, in] -> [batch, out], masks baked in, nothing shared.
+
+    Raises:
+        BadInput: a run that the stack does not have.
+    """
     parts: list[nn.Module] = []
-    for layer in module.layers:
-        weight, bias = layer.weight.detach()[run], layer.bias.detach()[run]
+    for layer in take(module, [run]).layers:
+        weight, bias = layer.weight.detach()[0], layer.bias.detach()[0]
         linear = nn.Linear(weight.shape[1], weight.shape[0], device=weight.device, dtype=weight.dtype)
         with torch.no_grad():
             linear.weight.copy_(weight)

@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lib.base import BadInput
+
 
 class BasicBlock(nn.Module):
     """Put two 3 x 3 convolutions with batch norm around a shortcut.
@@ -94,6 +96,9 @@ class ResNet(nn.Module):
         block: BasicBlock or Bottleneck.
         large: for images of 224 x 224, a stem of 7 x 7 with stride 2 and max-pooling; else 3 x 3 with stride 1.
         padded: whether shortcuts between stages have no weights (option A); of basic blocks.
+
+    Raises:
+        BadInput: padded shortcuts of bottlenecks.
     """
 
     def __init__(
@@ -106,6 +111,8 @@ class ResNet(nn.Module):
         large: bool = False,
         padded: bool = False,
     ):
+        if padded and block is not BasicBlock:
+            raise BadInput("padded: shortcuts without weights are those of basic blocks")
         super().__init__()
         kernel, stride = (7, 2) if large else (3, 1)
         self.stem = nn.Conv2d(image_channels, widths[0], kernel, stride, padding=kernel // 2, bias=False)

@@ -1,4 +1,8 @@
-"""Build wide residual networks: fewer layers with more channels (Zagoruyko and Komodakis 2016)."""
+"""Build wide residual networks: fewer layers with more channels (after Zagoruyko and Komodakis 2016).
+
+The blocks are those of `lib.models.resnet`, with norm and activation behind each convolution, and the stem is as wide
+as the first stage. Theirs have them before each convolution and a stem of 16 channels (WRN-16-4: 2,748,890 parameters).
+"""
 
 from lib.models.resnet import ResNet
 

@@ -69,9 +69,7 @@ def test_plain_td3_is_a_stacks_first_run():
 def test_there_is_a_row_for_each_rival(monkeypatch):
     monkeypatch.setattr(bench, "STACKS", (1, 2, 4))
     monkeypatch.setattr(bench, "TRANSITIONS", 500)
-    monkeypatch.setattr(
-        bench, "in_turn", lambda rivals, warmup: {key: [call(), 2.0][1] for key, call in rivals.items()}
-    )
+    monkeypatch.setattr(bench, "in_turn", lambda rivals: {key: [call(), 4.0][1] for key, call in rivals.items()})
     rows = bench.run("cpu")
     assert [tuple(row) for row in rows] == [bench.COLUMNS] * len(rows)
     ways = [("plain", 1, 500.0), ("stacked", 1, 500.0), ("stacked", 2, 1000.0), ("stacked", 4, 2000.0)]

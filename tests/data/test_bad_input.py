@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from lib.base import BadInput
-from lib.data import folder, policies, sources
+from lib.data import folder, offline_rl, policies, sources, text, vision
 from lib.data.offline_rl import files
-from lib.data.speech import prepared
+from lib.data.speech import prepared, voices
 from lib.data.speech.filterbank import log_mel
 from lib.data.speech.utterances import Utterances, all_trials, refuse_outside
 
@@ -214,3 +214,20 @@ def test_too_little_sound_and_speakers_who_are_not_there_are_refused():
         both.of_speakers([])
     with pytest.raises(BadInput, match="utterances must lie within frames 0 to 2, each with one frame or more"):
         replace(both, starts=np.array([0, 1]), ends=np.array([1, 3]))
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    ("call", "line"),
+    [
+        (lambda: vision.moons(test=0), "^test=0: expected a whole number, at least 1"),
+        (lambda: offline_rl.check("recorded", "expert", 1.5), "^transitions=1.5: expected a whole number, at least 1"),
+        (lambda: voices.synthetic(seed=-1), "^seed=-1: expected a whole number, at least 0"),
+        (lambda: text.Play("a play", (), "\nab").encode("ba?!"), "^a play has no character '!', so it has no token"),
+    ],
+)
+def test_what_no_data_can_be_made_from_is_refused_in_one_line(call, line: str):
+    with pytest.raises(BadInput, match=line):
+        call()

@@ -13,6 +13,7 @@ from lib.kernels.sparse_linear import SparseLinear
 from lib.pruners.permutation import anneal, anneal_both
 
 WEIGHT = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
+HALF = WEIGHT * torch.tensor([1, 1, 0, 0]).repeat(2)
 ANNEAL = {"weight": WEIGHT, "proposals": 100}
 
 REFUSED = {
@@ -37,6 +38,25 @@ REFUSED = {
     "rows by a convolution": (
         lambda: block_circulant.linear(torch.ones(2, 8), block_circulant.spectrum(torch.ones(3, 3, 1, 2, 4))),
         "^this weight is a convolution's, whose products are those of block_circulant.conv2d",
+    ),
+    "rows of another type": (
+        lambda: block_circulant.linear(torch.ones(2, 8).double(), block_circulant.spectrum(torch.ones(1, 2, 4))),
+        r"activations \[..., 8\] of torch.float32, these are \[2, 8\] of torch.float64",
+    ),
+    "images of another type": (
+        lambda: block_circulant.conv2d(
+            torch.ones(1, 8, 5, 5).double(), block_circulant.spectrum(torch.ones(3, 3, 1, 2, 4))
+        ),
+        r"images \[n, 8, H, W\] of torch.float32, these are \[1, 8, 5, 5\] of torch.float64",
+    ),
+    "whole activations": (
+        lambda: products.int8_linear(torch.arange(8)[None], products.quantised(WEIGHT)),
+        r"float activations \[n, 8\], these are \[1, 8\] of torch.int64",
+    ),
+    "steps of nothing": (lambda: int8.weight_scales(torch.zeros(4, 0)), r"this one is \[4, 0\]"),
+    "a bias of two axes": (
+        lambda: two_four.linear(torch.ones(1, 8), two_four.compressed(HALF), torch.ones(4, 1)),
+        r"4 outputs, a bias of \[4, 1\] does not fit",
     ),
     "NaN seconds": (lambda: anneal(**ANNEAL, seconds=math.nan), "seconds=nan: expected a finite time"),
     "endless": (lambda: anneal(**ANNEAL, seconds=math.inf), "seconds=inf: expected a finite time"),
@@ -95,6 +115,13 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch):
     for call in (lambda: two_four.backend(torch.float16, "cuda"), lambda: advise(nn.Linear(8, 8), 1, device="cuda")):
         with pytest.raises(BadInput, match=r"torch finds (no|a) GPU"):
             call()
+
+
+def test_the_smallest_activations_keep_their_sign():
+    tiny = torch.tensor([[1e-37, -1e-37, 0, 0, 0, 0, 0, 0]])
+    found = products.int8_linear(tiny, products.quantised(torch.eye(8)))
+    assert found.sign().tolist() == tiny.sign().tolist()
+    assert found.abs().max() < 2e-37
 
 
 def test_a_pattern_of_no_rows_has_nothing_against_it():

@@ -127,6 +127,8 @@ def test_bad_input_is_refused_in_a_line():
         take(model, [])
     with pytest.raises(BadInput, match="run 5 of a stack of 1: expected 0 to 0"):
         take(model, [0, 5])
+    with pytest.raises(BadInput, match="run 5 of a stack of 1: expected 0 to 0"):
+        plain(model, 5)
     for sizes in ((3, 1), (3, 4, 2)):  # of one output, runs would be broadcast
         with pytest.raises(BadInput, match=r"^expected inputs of 2 runs, as many as the stack has, found \[1, 5, 3\]"):
             MLP(sizes, generators([0, 1]))(torch.zeros(1, 5, 3))

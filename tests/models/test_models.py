@@ -5,11 +5,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from lib.base import BadInput
 from lib.models.densenet import densenet24, small_densenet
 from lib.models.lenet import lenet5, small_lenet
 from lib.models.mobilenet import mobilenet_v2, small_mobilenet_v2
 from lib.models.recurrent import lstm, small_lstm
-from lib.models.resnet import BasicBlock, resnet20, small_resnet
+from lib.models.resnet import BasicBlock, Bottleneck, ResNet, resnet20, small_resnet
 from lib.models.resnext import resnext20, small_resnext
 from lib.models.shufflenet import shufflenet_v2, small_shufflenet_v2
 from lib.models.squeezenet import small_squeezenet, squeezenet
@@ -115,3 +116,8 @@ def test_a_block_is_its_layers_written_out():
     hidden = norm(F.conv2d(x, block.conv1.weight, padding=1)).clamp(min=0)
     hidden = norm(F.conv2d(hidden, block.conv2.weight, padding=1))
     torch.testing.assert_close(block(x), (hidden + x).clamp(min=0))
+
+
+def test_bottlenecks_have_no_padded_shortcuts():
+    with pytest.raises(BadInput, match="padded: shortcuts without weights are those of basic blocks"):
+        ResNet(3, (16, 32), (1, 1), 10, Bottleneck, padded=True)

@@ -45,12 +45,14 @@ class Cell:
 
     Attributes:
         reason: why it is undecided or moot, as far as that is known, or which of its grounds is open.
+        plainly: of a number that decides nothing by itself, the verdict that it would have; "" of others.
     """
 
     name: str
     measured: Interval
     verdict: str
     reason: str = ""
+    plainly: str = ""
 
     def __str__(self):
         text = f"{text_of(self.measured)}, {self.verdict}" + (f" ({self.reason})" if self.reason else "")
@@ -190,7 +192,7 @@ def _cell(name: str, values: Mapping[int, float] | Interval, claim: Claim) -> Ce
     """One cell's verdict from its seeds, and why it is none."""
     measured = values if isinstance(values, Interval) else interval(list(values.values()))
     if void := _void(claim, measured, [measured.value] if isinstance(values, Interval) else list(values.values())):
-        return Cell(name, measured, UNDECIDED, void)
+        return Cell(name, measured, UNDECIDED, void, verdict(measured, claim.holds_if))
     found = verdict(measured, claim.holds_if)
     if found != UNDECIDED or measured.at is None:
         return Cell(name, measured, found)
@@ -243,8 +245,14 @@ def _said(verdict: str) -> str:
 
 
 def _verdict_on(ground: Judged, cell: str) -> str:
-    """What a ground says of a cell: the verdict of its own of that name, or else its verdict as a whole."""
-    return next((one.verdict for one in ground.cells if one.name == cell), ground.verdict)
+    """What a ground says of a cell: the verdict of its own of that name, or else its verdict as a whole.
+
+    A ground that fails by the same number in every seed, or at a cap, decides nothing for itself; but it does not hold.
+    """
+    found = [one for one in ground.cells if one.name == cell]
+    if all(one.plainly == DIFFERS for one in found or ground.cells) and ground.cells:
+        return DIFFERS
+    return found[0].verdict if found else ground.verdict
 
 
 def _asked(measure: Mapping[str, object]) -> str:

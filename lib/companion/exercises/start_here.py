@@ -86,7 +86,13 @@ EXERCISES: dict[str, Checker] = {
     ),
     "00.3": function(
         _kept,
-        [([0.3, -2.0, 0.1, 1.0], 0.5), ([4.0, 3.0, -2.0, -1.0, 0.5], 0.55), ([1.0, -5.0], 0.0), ([2.0, -2.0], 0.5)],
+        [
+            ([0.3, -2.0, 0.1, 1.0], 0.5),
+            ([4.0, 3.0, -2.0, -1.0, 0.5], 0.55),
+            ([1.0, -5.0], 0.0),
+            ([2.0, -2.0], 0.5),
+            ([1.0, 2.0, 3.0], 0.4),
+        ],
         "Remove round(sparsity x number of weights) of them, those nearest to zero; of equal ones the first.",
         wrong=[
             (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from lib.base import BadInput
+from lib.base import BadInput, refuse_uncounted
 from lib.data import policies
 from lib.data.offline_rl.bundle import Bundle
 from lib.data.offline_rl.files import d4rl, minari, prepare
@@ -30,8 +30,8 @@ def check(source: str, quality: str, transitions: int | None) -> None:
         raise BadInput(f"offline data {source!r}: known are {', '.join(SOURCES)}")
     if source == "recorded" and quality not in policies.WHICH:
         raise BadInput(f"recorded data of quality {quality!r}: the project's own are {', '.join(policies.WHICH)}")
-    if transitions is not None and transitions < 1:
-        raise BadInput(f"transitions={transitions} must be at least 1, or none given for all")
+    if transitions is not None:
+        refuse_uncounted(transitions=transitions)
 
 
 def load(source: str, env: str, quality: str = "expert", transitions: int | None = None, seed: int = 0) -> Bundle:

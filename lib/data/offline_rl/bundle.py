@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from numbers import Integral
 
 import numpy as np
 
@@ -68,7 +69,7 @@ class Bundle:
 
     def take(self, count: int) -> Bundle:
         """Take the first transitions alone."""
-        if not 1 <= count <= len(self):
+        if not isinstance(count, Integral) or not 1 <= count <= len(self):
             raise BadInput(f"{self.source} has {len(self)} transitions; {count} of them cannot be taken")
         arrays = [field.name for field in fields(self) if field.name not in ("source", "env")]
         return replace(self, **{name: getattr(self, name)[:count] for name in arrays})

@@ -26,8 +26,8 @@ def d4rl(name: str, path: Path | None = None, places: sources.Places = sources.P
 
     A file holds what was seen step after step, so the next observation of a step is the observation of the next row.
     At a timeout that row belongs to another episode: such steps are dropped, and so is the last of the file. The step
-    before a dropped one becomes the timeout. At a terminal step the next observation is another episode's too, where
-    nothing may be read from it.
+    before a dropped timeout becomes the timeout. At a terminal step the next observation is another episode's too,
+    where nothing may be read from it.
 
     Args:
         name: such as "hopper-expert-v2", which says the environment and, without a path, the file.

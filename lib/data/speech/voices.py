@@ -14,6 +14,7 @@ from functools import cache
 import numpy as np
 from scipy.signal import fftconvolve, lfilter, sosfilt
 
+from lib.base import refuse_uncounted
 from lib.data.speech.filterbank import BANDS, RATE
 from lib.data.speech.utterances import Speech, Trials, Utterances, all_trials
 
@@ -164,7 +165,11 @@ def synthetic(sizes: Sizes = Sizes(), seed: int = 0) -> Speech:
 
     The second list of trials has two speakers of one pitch range only, both above 130 Hz or both below. It stands for
     trials within one sex, which these voices do not have.
+
+    Raises:
+        BadInput: a seed below 0.
     """
+    refuse_uncounted(0, seed=seed)
     train = range(sizes.train_speakers)
     test = range(sizes.train_speakers, sizes.train_speakers + sizes.test_speakers)
     learned, tested = (_features(seed, part, sizes) for part in (train, test))

@@ -94,10 +94,14 @@ def lead(
     for name, kind in _kinds(end, chosen):
         both = pairs.paired(then, ["seed"], kind, kind | against, "return")
         both = both.join(pairs.paired(end, ["seed"], kind, kind | DENSE, "return").other.rename("dense"), how="inner")
-        if (both.dense <= 0).any():
-            raise BadInput(f"a dense agent earns {both.dense.min():g}, of which there is no percentage")
+        _refuse_poor(both.dense)
         found |= {name: by_seed(100 * (both.one - both.other) / both.dense)} if len(both) else {}
     return found
+
+
+def _refuse_poor(returns: pd.Series, who: str = "a dense agent") -> None:
+    if (returns <= 0).any():
+        raise BadInput(f"{who} earns {returns.min():g}, of which there is no percentage")
 
 
 def gap_after_shift(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None = None) -> Values:
@@ -121,6 +125,7 @@ def gap_after_shift(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int
         gaps = gaps[gaps.step.between(begun, begun + END * (gaps.seed.map(length) - begun))]
         gap = (gaps.one - gaps.other).groupby(gaps.seed).mean().rename("gap")
         both = pairs.paired(end, ["seed"], kind, kind | DENSE, "return").join(gap, how="inner")
+        _refuse_poor(both.other)
         found |= {name: by_seed(100 * both.gap / both.other)} if len(both) else {}
     return found
 
@@ -179,14 +184,10 @@ def pruned(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None =
 
 
 def past_shift(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None = None) -> Values:
-    """Measure by how many points more is pruned in the end than the S_shift at which blocks are released; below 0 they
-    never were.
-    """
+    """Measure by how many points more is pruned in the end than the S_shift of a release; below 0 there was none."""
     shifts = {name: kind["shift"] for name, kind in _kinds(ends(runs, steps), chosen)}
-    return {
-        name: {seed: percent - 100 * shifts[name] for seed, percent in of_seeds.items()}
-        for name, of_seeds in pruned(runs, chosen, steps).items()
-    }
+    found = pruned(runs, chosen, steps)
+    return {name: {seed: percent - 100 * shifts[name] for seed, percent in of.items()} for name, of in found.items()}
 
 
 def average_ratio(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None = None) -> Values:
@@ -287,8 +288,7 @@ def score_lead(
     """
 
     def percent(both: pd.DataFrame) -> pd.Series:
-        if (both.other <= 0).any():
-            raise BadInput(f"a rival earns {both.other.min():g}, of which there is no percentage")
+        _refuse_poor(both.other, "a rival")
         return 100 * (both.one - both.other) / both.other
 
     return _beyond(played(runs, steps), chosen, against, percent, "return")

@@ -166,7 +166,7 @@ EXERCISES: dict[str, Checker] = {
             9.5: "that is for independent draws; here both settings come from one u.",
         },
         second="u < 0.05 and u > 0.95: in the first case only u < pi holds, in the second only u > 1 - pi.",
-        learned="A gate that is nearly decided hardly ever learns: a share of 2 min(pi, 1 - pi) of the draws.",
+        learned="A nearly decided gate's own settings differ in 2 min(pi, 1 - pi) of the draws; others give it noise.",
     ),
     "41.1": number(
         len(_pairs(3300, 100, 80)),

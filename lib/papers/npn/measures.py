@@ -12,11 +12,13 @@ from operator import lt
 
 import pandas as pd
 import torch
+from scipy.stats import beta
 from torch import nn
 
 from lib.base import BadInput
 from lib.companion.cells import Values, by_cell
 from lib.companion.pairs import chosen, last, refuse_absent, side_by_side
+from lib.companion.statistics import Interval
 from lib.models.alexnet import alexnet
 from lib.models.lenet import lenet5
 from lib.models.plain import moons_mlp
@@ -158,20 +160,45 @@ def at_share(runs: pd.DataFrame, variant: str, share: float) -> Values:
     before = last(chosen(runs, _kind(runs, variant, 1)), INDEX).set_index(INDEX)[["accuracy", "parameters"]]
     rows = chosen(runs, _kind(runs, variant, 2)).join(before.add_suffix("_before"), INDEX)
     rows = rows.sort_values("epoch", kind="stable")
-    first = rows[100 * rows.parameters <= share * rows.parameters_before].groupby(INDEX).first()
+    few = rows[100 * rows.parameters <= share * rows.parameters_before]
+    first = few.drop_duplicates(INDEX).set_index(INDEX)
     return by_cell(first.accuracy - first.accuracy_before)
 
 
-def has_to_spare(runs: pd.DataFrame, variant: str, against: str) -> Values:
-    """Say for each seed whether all layers of a network have a closed gate in the end: 100 if so, 0 if one has none.
+def has_to_spare(runs: pd.DataFrame, variant: str, against: str) -> dict[str, Interval]:
+    """Count in how many percent of the seeds all layers of a network have a closed gate when stage 2 ends.
 
-    The mean over seeds is the share of seeds, in percent. A layer that is as large as that of `against`, the whole
-    network, has none. Architectures as npn_moons writes them: the first number is that of inputs, the last of classes.
+    A layer that is as large as that of `against`, the whole network, has none. Architectures as npn_moons writes them:
+    the first number is that of inputs, the last of classes.
     """
-    both = _side_by_side(runs, {"one": (variant, None), "whole": (against, None)}, "architecture").astype(str)
+    both = _side_by_side(runs, {"one": (variant, 2), "whole": (against, None)}, "architecture").astype(str)
     layers = both.map(lambda architecture: _counts(architecture)[1:-1])
     spare = [all(map(lt, *pair)) for pair in zip(layers.one, layers.whole, strict=True)]
-    return by_cell(100.0 * pd.Series(spare, both.index))
+    return {cell: _share(list(of.values())) for cell, of in by_cell(pd.Series(spare, both.index)).items()}
+
+
+def ends_by_itself(
+    runs: pd.DataFrame, variant: str, caps: Sequence[int], stage: int | None = None
+) -> dict[str, Interval]:
+    """Count in how many percent of the seeds a training, or one of its stages, ends and is not cut off.
+
+    Args:
+        caps: the epochs at which the schedules of the scales cut it off.
+    """
+    ends = value(runs, variant, "epoch", stage)
+    return {cell: _share([epoch not in caps for epoch in of.values()]) for cell, of in ends.items()}
+
+
+def _share(said: Sequence[bool]) -> Interval:
+    """The percentage of seeds that say yes, with Clopper and Pearson's interval, which has a width at 0 and 100 too."""
+    share, of = sum(map(bool, said)) / len(said), len(said)
+
+    def at(seeds: int) -> tuple[float, float]:
+        yes, no = share * seeds, (1 - share) * seeds
+        low = beta.ppf(0.025, yes, no + 1) if yes else 0.0
+        return 100 * float(low), 100 * float(beta.ppf(0.975, yes + 1, no) if no else 1.0)
+
+    return Interval(100 * share, *at(of), of, at=at)
 
 
 def weights(network: str, architecture: str) -> int:

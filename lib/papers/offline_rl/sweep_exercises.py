@@ -64,6 +64,7 @@ EXERCISES: dict[str, Checker] = {
             (1.0, False, [10.0, 4.0, 7.0], [6.0, 9.0, 8.0]),
             (-2.0, True, [5.0, 1.0], [3.0, 2.0]),
             (0.0, False, [0.0, -4.0, 2.0], [8.0, -4.0, 2.5]),
+            (1.0, False, [0.0, 2.0], [12.0, 2.0]),
         ],
         "Mix the critics' values of each proposal, take the best one, and discount it unless the episode ended.",
         wrong=[

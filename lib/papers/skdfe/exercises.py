@@ -88,7 +88,7 @@ EXERCISES: dict[str, Checker] = {
             80: "windows overlap: one starts every 10 ms, not every 25.",
         },
         second="1 + the whole part of (2000 - 25) / 10.",
-        learned="A hundred frames a second, less two at the end: so long is every feature map of such a crop.",
+        learned="A hundred frames a second, less two at the end; stage 1 keeps them, each later stage halves them.",
     ),
     "30.2": function(
         _errors,
@@ -260,7 +260,7 @@ EXERCISES: dict[str, Checker] = {
             ),
         ],
         second="3 * (student + teacher), and teacher once more if it is pretrained.",
-        learned="A teacher costs mostly because it has to be trained, hardly because it teaches.",
+        learned="Three quarters of what a teacher costs is its own training, one quarter its teaching.",
     ),
     "32.4": function(
         _saved,
@@ -362,7 +362,7 @@ EXERCISES: dict[str, Checker] = {
             53.125: "that would be so if every layer fitted; some do not.",
             56.9: "that is with values of 16 bits.",
         },
-        second="NETWORKS['resnet18'](width=8), then pruners.attach and sizes(network, (300, 40), value_bits=32).",
+        second='stored = left_by_pattern(8)[2][0], then 100 * stored["bytes_two_four"] / stored["bytes_dense"].',
         learned="Width is what decides whether a layer fits, and only the narrowest networks feel it.",
     ),
 }

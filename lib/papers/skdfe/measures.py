@@ -113,6 +113,9 @@ def log_interval(errors: pd.DataFrame, contrast: Mapping[str, float], confidence
     differences alone covers 94 %, is three times as wide, and with a third seed covers less, 92 %: because all seeds
     are judged by the same speakers.
 
+    Seeds of different systems are taken as independent, though systems of one seed share first weights and crops. Where
+    all coefficients have one sign, or three students share a teacher, the interval is therefore a little too narrow.
+
     Args:
         errors: means above 0, one row a (system, seed), one column a draw, 0 first.
         contrast: {system: coefficient}.

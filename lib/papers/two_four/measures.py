@@ -160,8 +160,7 @@ def more_bits(runs: pd.DataFrame, variant: str, against: str) -> Values:
         runs: of `two_four_language`; phase 1 counts.
     """
     pairs.refuse_absent(runs, "variant", variant, against)
-    index, first = ["data", "network", "seed"], runs[runs.phase == 1]
-    both = pairs.paired(first, index, {"variant": variant}, {"variant": against}, "bits")
+    both = pairs.paired(runs[runs.phase == 1], INDEX, {"variant": variant}, {"variant": against}, "bits")
     return by_cell(100 * (both.one / both.other - 1))
 
 
@@ -197,11 +196,8 @@ def _by_amount(
     second = runs[runs.phase == 2]
     pairs.refuse_absent(second, "variant", variant, against)
     index = ["data", "network", amount, "seed"]
-    runs_of = [*index, "variant", *averaged]
-    ends = pairs.last(second, runs_of).set_index(runs_of)[column]
-    pairs.refuse_wrong(ends)
-    means = ends.groupby([*index, "variant"]).mean().unstack("variant")
-    found = (means[variant] - means[against]).dropna().reset_index(name="points")
+    both = pairs.paired(second, [*index, *averaged], {"variant": variant}, {"variant": against}, column)
+    found = (both.one - both.other).groupby(index).mean().reset_index(name="points")
     if which is None:  # sorted as numbers, then named: as texts 1000 would stand before 300
         return {f"{cell} {amount}": of for cell, of in by_cell(found.set_index(index).points).items()}
     chosen = found.groupby(["data", "network"])[amount].transform("min" if which == "fewest" else "max")
@@ -221,7 +217,8 @@ def fewer_canvases(runs: pd.DataFrame, variant: str, against: str) -> Values:
 def _fewest_less_all(compare: Callable[..., Values], runs: pd.DataFrame, variant: str, against: str) -> Values:
     """What a comparison says of the fewest examples, less what it says of all."""
     few, everything = (compare(runs, variant, against, which) for which in ("fewest", "all"))
-    return {cell: {seed: few[cell][seed] - value for seed, value in of.items()} for cell, of in everything.items()}
+    shared = {cell: sorted(few[cell].keys() & of.keys()) for cell, of in everything.items() if cell in few}
+    return {cell: {seed: few[cell][seed] - everything[cell][seed] for seed in seeds} for cell, seeds in shared.items()}
 
 
 def farther(runs: pd.DataFrame, variant: str, against: str) -> Values:
@@ -233,11 +230,9 @@ def farther(runs: pd.DataFrame, variant: str, against: str) -> Values:
         runs: of `two_four_gan`.
     """
     pairs.refuse_absent(runs, "variant", variant, against)
-    index = ["data", "network", "seed"]
-    ends = pairs.last(runs, [*index, "variant", "noise"]).set_index([*index, "variant", "noise"]).frechet
-    pairs.refuse_wrong(ends)
-    means = ends.groupby([*index, "variant"]).mean().unstack("variant")
-    return by_cell((100 * (means[variant] / means[against] - 1)).dropna())
+    both = pairs.paired(runs, [*INDEX, "noise"], {"variant": variant}, {"variant": against}, "frechet")
+    means = both.groupby(INDEX).mean()
+    return by_cell(100 * (means.one / means.other - 1))
 
 
 def one_shot(runs: pd.DataFrame, one: pairs.Kind, other: pairs.Kind, column: str = "bits") -> Values:
@@ -266,12 +261,14 @@ def different_masks(runs: pd.DataFrame) -> Values:
 def settling(runs: pd.DataFrame, variant: str) -> Values:
     """Divide the share of the masks' entries that flipped a step in the last epoch by that of the first, by seed."""
     pairs.refuse_absent(runs, "variant", variant)
-    mine = runs[runs.variant == variant].sort_values("epoch").groupby(INDEX).flips
-    return by_cell(mine.last() / mine.first())
+    mine = runs[runs.variant == variant].sort_values("epoch").set_index(INDEX).flips
+    pairs.refuse_wrong(mine)
+    epochs = mine.groupby(level=INDEX)
+    return by_cell(epochs.last() / epochs.first())
 
 
 def mean_flips(runs: pd.DataFrame, variant: str, against: str) -> Values:
     """Compare how often masks change: flips a step, in percent and over all epochs, minus those of `against`."""
     pairs.refuse_absent(runs, "variant", variant, against)
-    means = runs.groupby([*INDEX, "variant"]).flips.mean().unstack("variant")
-    return by_cell(means[variant] - means[against])
+    one, other = (pairs.mean(runs[runs.variant == name], INDEX, "flips") for name in (variant, against))
+    return by_cell((one - other).dropna())

@@ -8,7 +8,7 @@ import pytest
 from lib import base
 from lib.base import BadInput
 from lib.companion.claims import program, readme
-from lib.companion.results import CLAIMS, write_csv
+from lib.companion.results import CLAIMS, read_runs, write_csv
 
 ROW = {
     "id": "c",
@@ -249,3 +249,9 @@ def test_a_reason_without_a_criterion_is_refused(capsys: pytest.CaptureFixture):
         2,
         "lib.claims: --because says why criteria were changed: it needs --written\n",
     )
+
+
+def test_what_was_found_of_paper_3_says_the_schedule_of_its_runs():
+    runs, words = read_runs("skdfe", "real"), {2: "two", 5: "five", 8: "eight"}
+    epochs, seeds = (words.get(count, str(count)) for count in (runs.epoch.max(), runs.seed.nunique()))
+    assert f"{epochs} epochs, half the width, {seeds} seeds" in readme.FOUND.read_text()

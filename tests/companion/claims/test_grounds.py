@@ -38,6 +38,15 @@ def test_a_verdict_whose_ground_is_open_stands_and_says_so(tmp_path: Path):
     assert (row["verdict"], "presupposes" in row["needs"]) == ("undecided", False)  # its own reason stays
 
 
+def test_a_ground_that_fails_by_the_same_number_in_every_seed_decides_nothing_and_does_not_hold(tmp_path: Path):
+    results = runs(tmp_path, {("digits", "a"): ([50.0, 50.0], [51.0, 51.0])})
+    upon = replace(claim("arithmetic"), id="upon", presupposes=("ground",))
+    for bound, verdict in ((0, "reproduced"), (5, "moot")):
+        ground = replace(claim(holds_if={"above": bound}), id="ground")
+        table, _ = judge([paper(upon, ground)], "quick", results)
+        assert table.verdict.tolist() == [verdict, "undecided"]
+
+
 def test_a_ground_speaks_for_the_cell_of_its_name(tmp_path: Path):
     upon = replace(claim(holds_if={"above": -99}), id="upon", presupposes=("ground",))
     table, cells = judge([paper(upon, replace(claim(), id="ground"))], "quick", runs(tmp_path, CELLS))

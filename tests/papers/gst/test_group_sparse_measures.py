@@ -127,6 +127,9 @@ def test_recovery_is_from_what_follows_the_shift_to_the_end(table):
     gap = measures.gap_after_shift(table, {"method": "gst", "conversion": "none"})
     assert gap == {"a, GST, B = 4 (released at 0.5)": {0: -100 * 300 / 200, 1: -100 * 300 / 100}}
     assert measures.recovery(table.assign(sparsity=0.4), {"method": "gst"}) == {}  # never released
+    poor = table.assign(**{"return": table["return"].where(table.method != "dense", -500.0)})
+    with pytest.raises(BadInput, match="a dense agent earns -500, of which there is no percentage"):
+        measures.gap_after_shift(poor, {"method": "gst", "conversion": "none"})
     assert measures.pruned(table, {"method": "rwp"}) == {"a, reward-aware pruning": {0: 100.0, 1: 100.0}}
     ended = measures.recovered(table, {"method": "gst", "conversion": "none"})
     assert ended == {"a, GST, B = 4 (released at 0.5)": {0: -50.0, 1: -10.0}}

@@ -1,7 +1,10 @@
 """Measures of architectures on a table small enough to see the answers in it, and on the paper's tables."""
 
+import math
+
 import pandas as pd
 import pytest
+from scipy.stats import binomtest
 
 from lib.base import BadInput
 from lib.models.lenet import lenet5
@@ -54,6 +57,8 @@ def test_what_a_network_loses_until_a_share_of_its_weights_is_left():
     assert measures.at_share(RUNS, "sparsify", 12.5) == {"mnist/a": {0: -2.0}}
     assert measures.at_share(RUNS, "sparsify", 12.4) == {"mnist/a": {0: -1.5}}
     assert measures.at_share(RUNS, "sparsify", 11) == {}  # stage 3 does not count
+    lost = RUNS.assign(accuracy=RUNS.accuracy.where((RUNS.direction != "sparsify") | (RUNS.epoch != 2)))
+    assert math.isnan(measures.at_share(lost, "sparsify", 50)["mnist/a"][0])  # not the next epoch's
     as_variant = RUNS.rename(columns={"direction": "variant"})
     assert measures.at_share(as_variant, "sparsify", 50) == {"mnist/a": {0: -2.0}}
 
@@ -64,7 +69,25 @@ def test_an_expansion_has_to_spare_where_every_layer_has_a_closed_gate():
     rows = [["moons", "a", "dense", seed, 1, 9, "2-100-80-2"] for seed in ends]
     rows += [["moons", "a", "expand", seed, 2, 9, end] for seed, end in ends.items()]
     runs = pd.DataFrame(rows, columns=columns)
-    assert measures.has_to_spare(runs, "expand", "dense") == {"moons/a": {0: 100.0, 1: 0.0, 2: 0.0, 3: 0.0}}
+    later = runs[runs.direction == "expand"].assign(
+        stage=3, epoch=10, architecture="2-9-9-2"
+    )  # the end of stage 2 counts
+    share = measures.has_to_spare(pd.concat([runs, later]), "expand", "dense")["moons/a"]
+    assert (share.value, share.seeds) == (25, 4)
+    ends = binomtest(1, 4).proportion_ci()
+    assert (share.low, share.high) == pytest.approx((100 * ends.low, 100 * ends.high))
+    ends = binomtest(10, 40).proportion_ci()
+    assert share.at(40) == pytest.approx((100 * ends.low, 100 * ends.high))
+
+
+def test_how_many_seeds_end_by_themselves_has_a_width_even_if_they_all_do():
+    columns = ["data", "network", "direction", "seed", "stage", "epoch"]
+    ends = {0: 900, 1: 1500, 2: 901, 3: 5500}
+    runs = pd.DataFrame([["moons", "a", "expand", seed, 2, end] for seed, end in ends.items()], columns=columns)
+    share = measures.ends_by_itself(runs, "expand", [1500, 5500], 2)["moons/a"]
+    assert (share.value, share.seeds) == (50, 4)
+    every = measures.ends_by_itself(runs, "expand", [30])["moons/a"]
+    assert (every.value, every.high, round(every.low, 1)) == (100, 100, 39.8)
 
 
 def test_a_column_variant_counts_where_there_is_one():

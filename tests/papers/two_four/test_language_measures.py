@@ -58,7 +58,7 @@ def test_numbers_of_labels_are_sorted_as_numbers():
 
 def test_a_run_that_ends_without_a_number_is_not_left_out_of_a_mean():
     wrong = RUNS.assign(accuracy=RUNS.accuracy.where(RUNS.draw == 0))
-    with pytest.raises(WentWrong, match="labels 100, seed 0, variant dense, draw 1 ends without a number in accuracy"):
+    with pytest.raises(WentWrong, match="labels 100, seed 0, draw 1 ends without a number in accuracy"):
         points(wrong, "sparse", "dense", "all")
 
 

@@ -107,7 +107,7 @@ def feature_loss(maps: Sequence[Tensor], targets: Sequence[Tensor], form: str = 
     Args:
         form: "mean": of squared differences over positions and examples, to which weights of 100 or 200 belong (the
             code of the method's origin); "norm": the length of the difference, as equation 7 prints, mean over
-            examples: hundreds of times as large, about 390 times for a small untrained student and crops of 140
+            examples: hundreds of times as large, about 380 times for a small untrained student and crops of 140
             frames (notebook 31), more for longer crops or a ResNet18.
     """
     apart = [attention_map(own) - attention_map(target.detach()) for own, target in zip(maps, targets, strict=True)]
