@@ -102,7 +102,7 @@ def test_a_stopped_configuration_goes_on_with_the_same_rows(tmp_path):
         ({"env": "ant"}, "environment 'ant'"),
         ({"quality": "good"}, "quality 'good': known are"),
         ({"quality": "random"}, "recorded data of quality 'random': the project's own are expert, medium"),
-        ({"transitions": 0}, "transitions=0 must be at least 1"),
+        ({"transitions": 0}, "transitions=0: expected a whole number, at least 1"),
         ({"source": "files"}, "offline data 'files': known are"),
         ({"steps": 5}, "steps=5 a multiple of every=2"),
         ({"steps": 120, "every": 60}, "every=60 must be a multiple of 50"),
