@@ -5,7 +5,7 @@ relative to how many times fewer multiplications the product takes (`block_circu
 beforehand, once, as for inference; activations are transformed within what is timed. bare_ms is the time of its calls
 of torch that compute alone, on operands that lie ready: for one example it is more than dense_ms where matrices are
 small, so no other way to write the product could be as fast as the dense one there. Rivals take turns of one call, so
-each finds its weights in memory and not in the cache, as a layer finds them among the others of a network.
+each finds in the cache what the others have left there, as a layer does among the others of a network.
 """
 
 from __future__ import annotations

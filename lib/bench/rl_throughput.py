@@ -5,7 +5,7 @@ the authors' public code has it: autograd through everything and torch's default
 batches drawn within the timed update, no environment.
 
 A stack of one is slower than plain code of BC on a processor. Its batched product leaves a weight's gradient
-transposed, and so it is copied once more before Adam reads it. The product of transposed factors would leave it as it
+transposed, so it is copied once more before Adam reads it. The product of transposed factors would leave it as it
 should lie, but it rounds otherwise under MKL_CBWR=COMPATIBLE, with which the quick results are the same on every
 processor (tried).
 """
@@ -58,9 +58,7 @@ def run(device: str) -> list[dict]:
 
 
 def twice(update: Callable[[], object]) -> None:
-    """Make two updates: every second one of TD3 moves the actor as well, and a median of single ones would be of one
-    kind.
-    """
+    """Make two updates: every second one of TD3 moves the actor too, and a median of single ones is of one kind."""
     update()
     update()
 

@@ -7,7 +7,7 @@ activations. Every way of multiplying by a 2:4 weight is measured, also those th
 
 fraction_of_limit is the speed-up relative to `limit`. Above 1 the dense rival is itself far from what it could be. A
 product that fails has no time, and its row says why in place of the back end. Rivals take turns of one call, so each
-finds its weight in memory and not in the cache, as a layer finds it among the others of a network.
+finds in the cache what the others have left there, as a layer does among the others of a network.
 """
 
 from __future__ import annotations

@@ -249,10 +249,10 @@ def _verdict_on(ground: Judged, cell: str) -> str:
 
     A ground that fails by the same number in every seed, or at a cap, decides nothing for itself; but it does not hold.
     """
-    found = [one for one in ground.cells if one.name == cell]
-    if all(one.plainly == DIFFERS for one in found or ground.cells) and ground.cells:
-        return DIFFERS
-    return found[0].verdict if found else ground.verdict
+    own = tuple(one for one in ground.cells if one.name == cell)
+    speaks = replace(ground, cells=own or ground.cells)
+    fails = [one.plainly == DIFFERS for one in speaks.cells]
+    return DIFFERS if fails and all(fails) else speaks.verdict
 
 
 def _asked(measure: Mapping[str, object]) -> str:
