@@ -236,7 +236,7 @@ EXERCISES: dict[str, Checker] = {
             (lambda returns, size: list(returns), "these are the returns themselves; average them."),
         ],
         second="[sum(r) / len(r) for r in (returns[max(0, i + 1 - size) : i + 1] for i in range(len(returns)))]",
-        learned="A longer window makes fewer, but surer records.",
+        learned="A longer window is smoother: an agent that learns sets more records, each of them known later.",
     ),
     "51.5": number(
         _pruned_without_noise(),

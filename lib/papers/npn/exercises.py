@@ -250,7 +250,7 @@ EXERCISES: dict[str, Checker] = {
             ),
         ],
         second="plateaus(losses, patience, tolerance) and not any(may_wake(*layer) for layer in layers)",
-        learned="A spare neuron in every layer and a loss at rest: without gates that close in time it never comes.",
+        learned="Where no gate closes in time it ends all the same, when nothing is left to wake.",
     ),
     "41.5": number(
         100 / 27,

@@ -18,7 +18,7 @@ from torch import nn
 from lib.base import BadInput
 from lib.companion.cells import Values, by_cell
 from lib.companion.pairs import chosen, last, refuse_absent, side_by_side
-from lib.companion.statistics import Interval
+from lib.companion.statistics import Interval, ratio_of_means
 from lib.models.alexnet import alexnet
 from lib.models.lenet import lenet5
 from lib.models.plain import moons_mlp
@@ -109,6 +109,28 @@ def factor(
     """
     both = _side_by_side(runs, {name: (name, stage) for name in variants}, column, data)
     return by_cell(both.max(axis=1) / both.min(axis=1))
+
+
+def apart(
+    runs: pd.DataFrame,
+    variants: tuple[str, str] | list[str],
+    column: str = "parameters",
+    stage: int | None = None,
+    data: Sequence[str] | None = None,
+) -> dict[str, Interval]:
+    """Measure how far the means of two variants over seeds are apart: the larger mean over the smaller; 1 is the same.
+
+    The mean of the seeds' own factors (`factor`) would be above 1 even for two networks of one variant, because these
+    differ, too. The interval is that of `ratio_of_means` and may begin below 1.
+
+    Args: as `value`.
+    """
+    both = _side_by_side(runs, {name: (name, stage) for name in variants}, column, data)
+    found = {}
+    for cell, mine in both.groupby(level=INDEX[:-1]):
+        smaller, larger = sorted(mine.mean().index, key=mine.mean().get)
+        found["/".join(cell)] = ratio_of_means(mine[larger], mine[smaller])
+    return found
 
 
 def over_taus(

@@ -179,13 +179,20 @@ def table(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def worst_percentage(printed: Sequence[Sequence[float]]) -> float:
+def worst_percentage(printed: Sequence[Sequence[float]], unit: float = 0.0) -> float:
     """Compare relative improvements as a text states them with those of its table: the largest difference in points.
 
     Args:
         printed: (error before, error after, improvement in percent) each.
+        unit: of the last digit of the errors. They were rounded to it, so each may be half of it larger or smaller, and
+            an improvement that some such errors have is no difference.
     """
-    return max(abs(100 * (1 - after / before) - percent) for before, after, percent in printed)
+    half, gaps = unit / 2, []
+    for before, after, percent in printed:
+        least = 100 * (1 - (after + half) / (before - half))
+        most = 100 * (1 - (after - half) / (before + half))
+        gaps.append(max(least - percent, percent - most, 0.0))
+    return max(gaps)
 
 
 def _contrasts(

@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import binomtest
 
 from lib.base import BadInput
+from lib.companion.statistics import ratio_of_means
 from lib.models.lenet import lenet5
 from lib.papers.npn import measures
 from lib.pruners import gates
@@ -48,6 +49,14 @@ def test_shares_and_factors():
     assert measures.share(RUNS, "expand", "sparsify") == {"mnist/a": {0: 200.0, 1: 50.0}}
     for order in (["expand", "sparsify"], ["sparsify", "expand"]):
         assert measures.factor(RUNS, order) == {"mnist/a": {0: 2.0, 1: 2.0}}
+
+
+def test_means_are_not_apart_where_only_seeds_are():
+    """Each seed of RUNS is twice apart, once either way: 180 and 60 expanded, 90 and 120 sparsified."""
+    for order in (["expand", "sparsify"], ["sparsify", "expand"]):
+        found = measures.apart(RUNS, order)
+        assert found == {"mnist/a": ratio_of_means([180, 60], [90, 120])}
+        assert found["mnist/a"].value == pytest.approx(8 / 7)
 
 
 def test_what_a_network_loses_until_a_share_of_its_weights_is_left():

@@ -189,6 +189,13 @@ def test_percentages_of_a_text_are_held_against_its_table():
     assert measures.worst_percentage([(2.00, 1.57, 21.5), (4.0, 1.0, 70.0)]) == pytest.approx(5)
 
 
+def test_a_percentage_that_rounded_errors_allow_is_no_difference():
+    # 2.065 to 1.705 is 17.43 %, 2.075 to 1.695 is 18.31 %
+    assert measures.worst_percentage([(2.07, 1.70, 17.8), (2.07, 1.70, 17.44)], unit=0.01) == 0
+    assert measures.worst_percentage([(2.07, 1.70, 19.0)], unit=0.01) == pytest.approx(19 - 100 * (1 - 1.695 / 2.075))
+    assert measures.worst_percentage([(2.07, 1.70, 17.0)], unit=0.01) == pytest.approx(100 * (1 - 1.705 / 2.065) - 17)
+
+
 @pytest.mark.parametrize(
     ("change", "line"),
     [
