@@ -161,7 +161,7 @@ EXERCISES: dict[str, Checker] = {
             ),
         ],
         second="[(x - mean) / (std + 0.001) for x in column], with std = sqrt(mean of (x - mean) ** 2).",
-        learned="It is one line, the paper does not mention it, and its claim rests on it.",
+        learned="It is one line, the paper does not mention it, and in our short runs its claim hangs on it.",
     ),
     "12.5": number(
         _blind(17, 32, 0.95),

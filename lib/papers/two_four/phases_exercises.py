@@ -120,7 +120,7 @@ EXERCISES: dict[str, Checker] = {
             19: "that is one epoch; a session has twelve.",
         },
         second="12 x 19.",
-        learned="By the paper's second rule so few updates cannot repair a pruned network; our toy does not decide it.",
+        learned="By the paper's second rule so few updates cannot repair a pruned network; ours repaired most of it.",
     ),
     "25.4": function(
         _bits,

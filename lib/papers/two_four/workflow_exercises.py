@@ -153,7 +153,7 @@ EXERCISES: dict[str, Checker] = {
             0.958: "this is the share; the question is for percent.",
         },
         second="Five other starts end between 94.4 and 97.0 %.",
-        learned="The mask alone helps little: it was drawn for other weights. What is trained again is the network.",
+        learned="On fresh weights this mask does no better than one by chance (try it): it suits other weights.",
     ),
     "24.1": number(
         6.35 / 127,
