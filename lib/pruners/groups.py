@@ -29,6 +29,7 @@ from lib.pruners.registry import PATTERNS, register
 CONVERSIONS = ("none", "projection", "block4_friendly_block2", "block2_friendly_block4")
 STARTS = ("drawn", "projected")
 CARRIES = ("shared", "copied")
+SCOPES = ("layer", "network", "global")  # of `patterns.SCOPES`: a group lies in several rows
 NO_GRADIENTS = ("acc_delta", "ax", "step_size")  # Adadelta's steps, ASGD's weights, Rprop's steps
 
 
@@ -302,12 +303,14 @@ def whole_groups(
         sparsity: share of coefficients to remove, in [0, 1); of a stack one number, or one a run.
         groups: of `tables`; weights of layers that it does not name are single. None: those that the layers have whose
             scores these are.
-        scope: what is ranked together; "layer" as the paper's.
+        scope: what is ranked together, one of SCOPES; "layer" as the paper's.
         within: {parameter name: mask that keeps or removes whole groups}; what these have removed goes first.
 
     Raises:
-        BadInput: groups that are no tables, and as `unstructured`.
+        BadInput: groups that are no tables, another scope, and as `unstructured`.
     """
+    if scope not in SCOPES:
+        raise BadInput(f"scope={scope!r}: a group lies in several rows; known are {', '.join(SCOPES)}")
     shares, layers = per_run(sparsity, scores), getattr(scores, "layers", {})
     check_within(scores, within)
     if groups is None:
@@ -319,6 +322,7 @@ def whole_groups(
         pools, backs, left = {}, {}, {}
         for name, score in scores.items():
             own = score[run] if stacked[name] else score
+            own = own if own.is_floating_point() else own.double()  # means of whole numbers are none
             table = groups.get(name)
             flat, backs[name] = _coefficients(own, table[run] if table is not None and table.dim() == 3 else table)
             pools[name] = flat(own)

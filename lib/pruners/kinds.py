@@ -215,8 +215,12 @@ def register(type_: type | str, kind: Kind | Mapping[str, str]) -> None:
         kind: of `KINDS`, or {attribute: letters} as in `Layout`.
 
     Raises:
-        BadInput: the type is known already, or letters that are no layout.
+        BadInput: no type, a type that is known already, no kind, or letters that are no layout.
     """
+    if not isinstance(type_, (type, str)):
+        raise BadInput(f"register({type_!r:.40}): expected a type of layers, or its name with its module's")
+    if not isinstance(kind, Kind) and not (isinstance(kind, Mapping) and kind):
+        raise BadInput(f"register({_name(type_)}): kind={kind!r:.40}: expected a Kind, or {{attribute: letters}}")
     if type_ in KINDS:
         raise BadInput(f"{_name(type_)} has a rule already")
     KINDS[type_] = kind if isinstance(kind, Kind) else fixed(**kind)

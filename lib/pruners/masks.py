@@ -345,7 +345,12 @@ def empty_layers(model: nn.Module, share: float = 0.0, select: Select = None) ->
 
     Args:
         select: as `prunable`.
+
+    Raises:
+        BadInput: a share that is none.
     """
+    if not 0 <= share <= 1:
+        raise BadInput(f"share={share!r} is not in [0, 1]")
     table = report(model, select)
     of_layers = (table.layer != "total") & ~table.layer.str.startswith(BESIDE)
     return table[(table.kept <= share * table.weights) & of_layers].reset_index(drop=True)

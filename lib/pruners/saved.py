@@ -58,6 +58,8 @@ def save(model: nn.Module, path: str | Path, form: str = "bitmap") -> None:
     path = to_write(path)
     if not_dense := [n for n, t in state.items() if not isinstance(t, Tensor) or t.layout != torch.strided]:
         raise BadInput(f"{not_dense[0]} is no dense tensor, which is all that safetensors hold")
+    if complex_ones := [name for name, tensor in state.items() if tensor.dtype == torch.complex128]:
+        raise BadInput(f"{complex_ones[0]} is of complex128, a type that safetensors do not hold")
     if empty := [name for name, tensor in state.items() if is_lazy(tensor) or tensor.is_meta]:
         raise BadInput(f"{empty[0]} has no values yet: run or load the model first")
     first, same, parts, about = {}, {}, {}, {}

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lib.base import BadInput
 from lib.pruners.gradients import tracked, twice_differentiable
 from lib.pruners.layers import Prunable, Scores, Select, leave_out, prunable, stacked_runs
-from lib.pruners.masks import spread
+from lib.pruners.masks import attached, spread
 from lib.pruners.selected import words
 
 Loss = Callable[[nn.Module], Tensor]
@@ -42,7 +42,7 @@ def random(model: nn.Module, seed: int | Sequence[int], select: Select = None) -
     return Scores(tensors, layers)
 
 
-def shuffled(scores: Scores, seed: int | Sequence[int]) -> Scores:
+def shuffled(scores: Scores, seed: int | Sequence[int], within: Mapping[str, Tensor] | None = None) -> Scores:
     """Put the scores in another order within each layer: a control that keeps each layer's share and nothing else.
 
     Frankle et al. (2021, "Pruning neural networks at initialization: why are we missing the mark?") found that image
@@ -51,23 +51,31 @@ def shuffled(scores: Scores, seed: int | Sequence[int]) -> Scores:
     Args:
         scores: of a network or of a stack.
         seed: of a stack one a run; a run's order is that of a single network with its seed.
+        within: {layer's name: mask}; what it has removed stays where it is, and the others change places.
     """
     if not isinstance(scores, Scores):
         raise BadInput(f"expected Scores, such as of `magnitude`, found a {type(scores).__name__}")
     draws = seeded(seed, stacked_runs(scores.layers.values()))
     tensors = {}
     for name, score in scores.items():
-        rows = score.reshape(len(draws), -1)
-        orders = torch.stack([torch.randperm(rows.shape[1], generator=draw) for draw in draws]).to(rows.device)
-        tensors[name] = rows.gather(1, orders).reshape(score.shape)
+        rows = score.reshape(len(draws), -1).clone()
+        left = (within or {}).get(name, torch.ones_like(score, dtype=torch.bool)).reshape(rows.shape)
+        for row, kept, draw in zip(rows, left, draws, strict=True):
+            places = kept.nonzero()[:, 0]
+            row[places] = row[places[torch.randperm(len(places), generator=draw).to(places.device)]]
+        tensors[name] = rows.reshape(score.shape)
     return Scores(tensors, scores.layers)
 
 
 def snip_shuffled(
-    model: nn.Module, loss: Loss | Sequence[Loss], seed: int | Sequence[int], select: Select = None
+    model: nn.Module,
+    loss: Loss | Sequence[Loss],
+    seed: int | Sequence[int],
+    select: Select = None,
+    within: Mapping[str, Tensor] | None = None,
 ) -> Scores:
-    """Put SNIP's scores in another order within each layer, see `snip` and `shuffled`."""
-    return shuffled(snip(model, loss, select), seed)
+    """Put SNIP's scores in another order within each layer, see `snip` and `shuffled`; masks of the model count too."""
+    return shuffled(snip(model, loss, select), seed, {**attached(model), **(within or {})})
 
 
 def seeded(seed: int | Sequence[int], runs: int | None = None) -> list[torch.Generator]:
@@ -112,7 +120,9 @@ def snip(model: nn.Module, loss: Loss | Sequence[Loss], select: Select = None) -
     return _scores(layers, [product.abs() for product in products])
 
 
-def grasp(model: nn.Module, loss: Loss | Sequence[Loss], select: Select = None) -> Scores:
+def grasp(
+    model: nn.Module, loss: Loss | Sequence[Loss], select: Select = None, within: Mapping[str, Tensor] | None = None
+) -> Scores:
     """Score by w * Hg: half of how much the squared gradient norm falls, to first order, when a weight goes.
 
     This is the gradient signal preservation of paper 1, equations 2 to 4, and of Wang et al. 2020 at temperature 1.
@@ -125,6 +135,8 @@ def grasp(model: nn.Module, loss: Loss | Sequence[Loss], select: Select = None) 
 
     Args:
         model, loss, select: as in `snip`; the loss must be twice differentiable.
+        within: {layer's name: mask} of weights that have gone and are held at 0 by no mask that is attached: what has
+            gone has no gradient to preserve.
 
     Raises:
         BadInput: as `snip`; or a loss that is linear in the weights, or without second derivatives.
@@ -132,7 +144,8 @@ def grasp(model: nn.Module, loss: Loss | Sequence[Loss], select: Select = None) 
     layers = prunable(model, select)
     with tracked(layers) as trained, twice_differentiable(layers):
         layers, gradients = _gradients(model, layers, trained, loss, select, create_graph=True)
-        along = sum((gradient.detach() * gradient).sum() for gradient in gradients)
+        kept = [(within or {}).get(layer.name, True) for layer in layers]
+        along = sum((one.detach() * mask * one).sum() for one, mask in zip(gradients, kept, strict=True))
         if not along.requires_grad:
             raise BadInput("the loss is linear in the weights, so its Hessian is zero and GraSP has nothing to go by")
         products = torch.autograd.grad(along, [trained[layer.name] for layer in layers], materialize_grads=True)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from lib.base import BadInput
+from lib.base import BadInput, refuse_uncounted
 from lib.kernels import storage
 from lib.kernels.two_four import has_pattern
 from lib.pruners import kinds
@@ -61,9 +61,10 @@ def sizes(model: nn.Module, shape: Sequence[int], value_bits: int = 16) -> dict[
         zeros), flops.
 
     Raises:
-        BadInput: weights that share coefficients, of which fewer numbers are stored than there are weights, or a shape
-            of which the model takes no examples.
+        BadInput: weights that share coefficients, of which fewer numbers are stored than there are weights, a shape of
+            which the model takes no examples, or a width that counts nothing.
     """
+    refuse_uncounted(value_bits=value_bits)
     if shared := [layer.name for layer in matrices(model) if grouped(layer) is not None]:
         raise BadInput(f"{shared[0]} shares coefficients, sizes counts plain weights: pruners.detach the model first")
     layers = {layer.name: layer.matrix() for layer in matrices(model)}
@@ -95,8 +96,9 @@ def operations_per_byte(model: nn.Module, shape: Sequence[int], batch: int, valu
 
     Raises:
         BadInput: a layer that is not a product with one weight, such as nn.LSTM or nn.MultiheadAttention, or a
-            shape of which the model takes no examples.
+            shape of which the model takes no examples, or a batch or a width that counts nothing.
     """
+    refuse_uncounted(batch=batch, value_bits=value_bits)
     moved = 0
 
     def count(module: nn.Module, args: tuple, kwargs: dict, output: torch.Tensor) -> None:

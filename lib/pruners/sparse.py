@@ -10,7 +10,7 @@ from lib.pruners import kinds
 from lib.pruners.behind import behind, called_besides
 from lib.pruners.inputs import duplicate, replaced
 from lib.pruners.layers import Select, leave_out, prunable
-from lib.pruners.masks import attached, numbers
+from lib.pruners.masks import attached, beneath, numbers
 
 
 def sparse(model: nn.Module, select: Select = None) -> nn.Module:
@@ -20,8 +20,8 @@ def sparse(model: nn.Module, select: Select = None) -> nn.Module:
     the model with its masks does. The `weight` of such a layer can still be read, by attention for example, which
     multiplies by it as by a dense one, and by tables such as `report`; but no more of it can be pruned. Layers of other
     kinds stay as they are, masks on them too. A Linear that cannot be made sparse, because nothing of it is left, it
-    shares its weight with another layer, has hooks or a bias that is computed, stays as it is with a warning that names
-    it.
+    shares its weight with another layer, computes it from other numbers than a mask's, has hooks or a bias that is
+    computed, stays as it is with a warning that names it.
 
     Args:
         select: as `layers.prunable`.
@@ -43,6 +43,8 @@ def sparse(model: nn.Module, select: Select = None) -> nn.Module:
         found = f"its weight is {list(weight.shape)} of {weight.dtype}"
         if layer.tied:
             whys[layer.name] = "it shares its weight with another layer"
+        elif beneath(layer) or len(behind(layer.module)[layer.attribute]) > 1:
+            whys[layer.name] = "its weight is computed from other numbers; pruners.detach the model first"
         elif called_besides(layer.module):
             whys[layer.name] = "it has hooks, which a sparse layer would not call"
         elif "bias" not in layer.module._parameters:

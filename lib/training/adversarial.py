@@ -21,7 +21,7 @@ from lib.base import BadInput, Range, naming, refuse_uncounted
 from lib.models.dcgan import Discriminator, Generator, noise
 from lib.training.checkpoints import Session, checksum
 from lib.training.precision import autocast, check
-from lib.training.supervised import seed_of
+from lib.training.supervised import channels_last, refuse_frozen, seed_of
 
 
 @dataclass(frozen=True)
@@ -85,10 +85,10 @@ def fit(
     if len(images) < settings.batch:
         raise BadInput(f"training: batch={settings.batch}, but there are only {len(images)} images")
     both = nn.ModuleDict({"generator": generator, "discriminator": discriminator})
-    if frozen := [name for name, one in both.items() if not any(weight.requires_grad for weight in one.parameters())]:
-        raise BadInput(f"all of the {frozen[0]} is frozen: nothing of it would learn; thaw some of its weights")
+    for name, one in both.items():
+        refuse_frozen(one, name)
     if settings.precision == "bfloat16":  # a layout in which such convolutions run faster
-        both.to(memory_format=torch.channels_last)
+        channels_last(both)
     optimizers = Optimizers(both, settings)
     session_of = {**asdict(settings), "seed": seed, "session": session, "data": checksum(images), **(identity or {})}
     keeper = Session(state, session_of, both, optimizers, save_seconds)

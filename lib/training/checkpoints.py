@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from lib.base import BadInput, aside, atomic
 from lib.pruners.masks import Masked
+from lib.pruners.straight_through import StraightThrough
 
 MARK = b"\nsha256 "  # between what torch saved and its checksum, which ends the file
 
@@ -93,7 +94,8 @@ class Session:
     Args:
         state: the file.
         identity: settings, seed and the like, by name: a file of another session is refused. So is one in which masks
-            keep more or fewer weights in all; which ones they keep comes from the file, as the weights do.
+            keep more or fewer weights in all, or are learned at another decay; which ones they keep comes from the
+            file, as the weights do.
         save_seconds: save no more often; the last epoch always is saved, and so is one at which `on_progress` raises.
     """
 
@@ -109,6 +111,8 @@ class Session:
         kept = sum(int(part.mask.sum()) for part in model.modules() if isinstance(part, Masked))
         self.state, self.identity = state, {**identity, "network": shapes}
         self.identity.setdefault("masks", kept)  # whoever keeps masks elsewhere has named them
+        if learned := [[int(one.mask.sum()), one.decay] for one in model.modules() if isinstance(one, StraightThrough)]:
+            self.identity.setdefault("learned", learned)
         self.model, self.optimizer, self.save_seconds = model, optimizer, save_seconds
         self.saved = monotonic()
 

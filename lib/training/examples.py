@@ -52,8 +52,14 @@ class Examples:
         """Make them from a `lib.data` data set: train_inputs, train_labels, test_inputs, test_labels.
 
         Raises:
-            BadInput: a channel or feature that never varies.
+            BadInput: inputs without a label each, nothing to train on, a channel or feature that never varies.
         """
+        for part in ("train", "test"):
+            inputs, own = len(getattr(data, f"{part}_inputs")), len(getattr(data, f"{part}_labels"))
+            if inputs != own:
+                raise BadInput(f"{part}: {inputs} inputs and {own} labels: expected one label an input")
+        if not len(data.train_labels):
+            raise BadInput("train: no inputs: expected one or more to learn from")
 
         def put(array: np.ndarray) -> Tensor:
             return torch.from_numpy(np.array(array)).to(device)  # np.array copies a read-only map

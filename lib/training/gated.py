@@ -26,7 +26,7 @@ from lib.pruners import gates
 from lib.training.checkpoints import Session
 from lib.training.examples import AUGMENTS, Examples
 from lib.training.precision import autocast, check
-from lib.training.supervised import accuracy, hold_out, seed_of
+from lib.training.supervised import accuracy, channels_last, hold_out, seed_of
 
 WAKE_WHEN = ("plateaus", "falls")  # the loss on the validation split
 
@@ -165,7 +165,7 @@ def train(
     _check(model, rates, settings, taus)
     model.to(examples.mean.device)
     if examples.images:
-        model.to(memory_format=torch.channels_last)
+        channels_last(model)
     layers = gates.trace(model, examples.shape)
     held = hold_out(examples, settings.validation, seed) if settings.expand else (examples, None)
     optimizer = _optimizer(model, settings)
@@ -193,8 +193,8 @@ def train(
     while stage := progress.stage():
         epoch = len(rows)
         k = slopes[stage]
-        if stage == 3 and rows and rows[-1]["stage"] == 2:
-            gates.fix(model, settings.k)
+        if stage == 3 and rows and rows[-1]["stage"] != 3:  # stage 1 has moved gates, too, if it has an early k
+            gates.fix(model, rows[-1]["k"])
         gates.set_k(model, k)
         _set_rates(optimizer, settings, epoch, begins=not rows or rows[-1]["stage"] != stage)
         settled = gates.settled(model)  # then phi has no gradient (equation 16), and there is nothing to draw

@@ -173,6 +173,9 @@ def _scored(
         draws, when = Draws(agent.seeds, agent.device), [step] if step else []
         drawn = [draw_batch(agent, data, draws, size, SCORING, place, *when) for place in range(settings.batches)]
         given["loss"] = [lambda model, pair=pair: objective.loss(*pair).sum() for pair in drawn]
+    if "within" in wanted:
+        layers = pruners.prunable(objective.ranked)
+        given["within"] = {la.name: agent.masks[w] for la in layers if (w := la.module.weight) in agent.masks}
     if not objective.alone or "loss" not in wanted:
         return score(objective.ranked, **given)
     tensors, layers = {}, {}

@@ -16,7 +16,7 @@ from lib.base import BadInput, naming, refuse_uncounted
 from lib.pruners.inputs import call
 from lib.training.checkpoints import Session
 from lib.training.precision import autocast, check
-from lib.training.supervised import seed_of
+from lib.training.supervised import refuse_frozen, seed_of
 
 #: A generator to one batch: what the network is called with (`pruners.inputs`), and what its answer is compared with.
 Draw = Callable[[torch.Generator], tuple[Any, Any]]
@@ -101,9 +101,10 @@ def fit(
         nats), measured.
 
     Raises:
-        BadInput: a file of another session.
+        BadInput: a network that is wholly frozen, or a file of another session.
         FloatingPointError: the loss is not finite.
     """
+    refuse_frozen(model)
     optimizer = torch.optim.AdamW(groups(model, schedule.weight_decay), schedule.learning_rate, fused=True)
     session_of = {**asdict(schedule), "seed": seed, "session": session, **(identity or {})}
     keeper = Session(state, session_of, model, optimizer, save_seconds)

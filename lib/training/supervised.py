@@ -111,13 +111,15 @@ def train(
         what `report` gave.
 
     Raises:
-        BadInput: an augmentation that these inputs do not have, no test examples, or a file of another session.
+        BadInput: an augmentation that these inputs do not have, no test examples, a network that is wholly frozen, or a
+            file of another session.
         FloatingPointError: the loss is not finite.
     """
     examples.check(settings.augment)
+    refuse_frozen(model)
     model.to(examples.mean.device)
     if examples.images:
-        _channels_last(model)
+        channels_last(model)
     optimizer = torch.optim.SGD(
         model.parameters(),
         settings.learning_rate,
@@ -184,7 +186,13 @@ def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Exa
     return left, replace(left, test_inputs=inputs[out], test_labels=labels[out])
 
 
-def _channels_last(model: nn.Module) -> None:
+def refuse_frozen(model: nn.Module, what: str = "network") -> None:
+    """Raise BadInput where no parameter is trained."""
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise BadInput(f"all of the {what} is frozen: nothing of it would learn; thaw some of its weights")
+
+
+def channels_last(model: nn.Module) -> None:
     """Lay the weights of convolutions out as they run fastest; coefficients that make up a weight stay as they are."""
     for tensor in (*model.parameters(), *model.buffers()):
         if tensor.dim() == 4:

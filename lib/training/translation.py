@@ -39,12 +39,14 @@ class Pairs:
         """Encode sentences; one of more than `longest` tokens, END among them, loses its end.
 
         Raises:
-            BadInput: no pairs, or no room for a token before END.
+            BadInput: no pairs, sides of different lengths, or no room for a token before END.
         """
         if longest < 2:
             raise BadInput(f"longest={longest} must be at least 2: a token and END")
         if not sides[0]:
             raise BadInput("no pairs of sentences")
+        if len(sides[0]) != len(sides[1]):
+            raise BadInput(f"{len(sides[0])} sentences and {len(sides[1])} translations: expected one each")
         cut = [[subwords.encode(sentence)[: longest - 1] for sentence in side] for side in sides]
         ends = [torch.tensor([*tokens, END]) for tokens in cut[0]], [torch.tensor([BEGIN, *t, END]) for t in cut[1]]
         return cls(*(pad_sequence(side, batch_first=True, padding_value=PAD).to(device) for side in ends))

@@ -1,6 +1,7 @@
 """Layers of the weights that are left: the same function, the same derivatives, the same training as with masks."""
 
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -9,8 +10,9 @@ from torch.nn import functional as F
 
 from lib import pruners
 from lib.base import BadInput
+from lib.kernels.block_circulant import circulant
 from lib.kernels.sparse_linear import SparseLinear
-from lib.pruners import LeftOut, sparse
+from lib.pruners import LeftOut, groups, sparse
 
 
 def pruned(sparsity: float = 0.8, sizes: tuple[int, ...] = (7, 20, 11, 3), dtype=torch.float64) -> nn.Sequential:
@@ -232,3 +234,22 @@ def test_a_layer_that_does_more_than_its_product_stays_as_it_is_and_is_named(cha
         small = sparse(model)
     assert [type(layer) is SparseLinear for layer in small] == [True, False, False, False, True]
     assert torch.allclose(small(x), model(x), atol=1e-12)
+
+
+@pytest.mark.parametrize("how", ["shared", "normed", "learning"])
+def test_a_weight_that_other_numbers_compute_stays_as_it_is_with_a_warning(how: str):
+    """A sparse layer would train the weight itself, which the model does not."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))
+    if how == "shared":
+        groups.group(model, {"0.weight": circulant(4)})
+    elif how == "normed":
+        nn.utils.parametrizations.weight_norm(model[0])
+    else:
+        pruners.learn(model, partial(pruners.n_of_m, n=2, m=4), select=["0.weight"])
+    with pytest.warns(LeftOut, match=r"0\.weight.*its weight is computed from other numbers; pruners\.detach"):
+        small = sparse(model)
+    assert not isinstance(small[0], SparseLinear)
+    assert isinstance(small[2], SparseLinear)
+    trained = [sum(p.numel() for p in one.parameters()) for one in (model[0], small[0])]
+    assert trained[0] == trained[1]

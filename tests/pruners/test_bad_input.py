@@ -11,9 +11,9 @@ from lib import pruners
 from lib.base import BadInput
 from lib.kernels.block_circulant import circulant
 from lib.models.mlp import MLP, generators
-from lib.pruners import gates, groups
+from lib.pruners import gates, groups, sizes
 from lib.pruners.permutation.network import permute
-from lib.pruners.permutation.search import greedy
+from lib.pruners.permutation.search import efficacy, greedy
 
 INPUTS = torch.randn(3, 16, generator=torch.Generator().manual_seed(0))
 SCORES = torch.rand(4, 4, generator=torch.Generator().manual_seed(0))
@@ -100,6 +100,25 @@ REFUSED = {
     "the sparsity of nothing": (lambda: pruners.sparsity(META), "on the meta device"),
     "a sparse copy of nothing": (lambda: pruners.sparse(META), "on the meta device"),
     "a sparse copy in half precision": (lambda: pruners.sparse(net().half()), r"is \[16, 16\] of torch.float16$"),
+    "more than all of a layer": (lambda: pruners.empty_layers(net(), share=5), r"^share=5 is not in \[0, 1\]$"),
+    "a layer in place of its type": (
+        lambda: pruners.kinds.register(nn.Linear(2, 2), {"weight": "oi"}),
+        r"expected a type of layers, or its name",
+    ),
+    "a type without weights": (
+        lambda: pruners.kinds.register(nn.Bilinear, {}),
+        r"Bilinear\): kind=\{\}: expected a Kind, or \{attribute: letters\}$",
+    ),
+    "bits that are none": (lambda: sizes.sizes(net(), (16,), value_bits=-4), "value_bits=-4"),
+    "a batch of nothing": (lambda: sizes.operations_per_byte(net(), (16,), batch=0), "batch=0"),
+    "an order that is none": (
+        lambda: efficacy(torch.ones(4, 8), torch.zeros(8, dtype=torch.long)),
+        "^order: expected each of the weight's 8 columns once$",
+    ),
+    "groups ranked within rows": (
+        lambda: groups.whole_groups({"w": torch.ones(4, 4)}, 0.5, scope="row"),
+        "^scope='row': a group lies in several rows; known are layer, network, global$",
+    ),
     # scores
     "a loss that is a number": (lambda: pruners.snip(net(), lambda model: 3.0), "one real number, this is 3.0"),
     "a loss that is nothing": (lambda: pruners.grasp(net(), lambda model: None), "one real number, this is None"),

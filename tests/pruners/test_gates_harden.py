@@ -234,6 +234,17 @@ def test_a_network_with_masks_gets_no_gates():
     pruners.attach(model, pruners.unstructured(pruners.magnitude(model), 0.5))
     with pytest.raises(BadInput, match=r"^0\.weight has a mask, which cutting units would lose"):
         gates.gated(model)
+    pruners.detach(model)
+    gated = gates.gated(model)
+    pruners.attach(gated, {"2.layer.weight": torch.eye(2, 4, dtype=torch.bool)})  # later
+    with pytest.raises(BadInput, match=r"^2\.layer\.weight has a mask, which cutting units would lose"):
+        gates.harden(gated)
+
+
+def test_units_are_traced_before_a_layer_holds_only_what_is_left_of_it():
+    model = gates.gated(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)))
+    with pytest.raises(BadInput, match=r"holds only what is left of it: count and cut units before pruners\.sparse$"):
+        gates.trace(pruners.sparse(model))
 
 
 @pytest.mark.parametrize(

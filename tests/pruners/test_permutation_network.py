@@ -286,3 +286,11 @@ def test_a_network_that_makes_floats_of_bytes_is_permuted():
     before = model(images)
     permuted = permute(model, images)
     torch.testing.assert_close((permuted[0] if isinstance(permuted, tuple) else permuted)(images), before)
+
+
+def test_a_single_vector_is_followed_as_a_batch_of_one_is():
+    torch.manual_seed(0)
+    model, vector = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16)), torch.randn(16)
+    found = [permute(copy.deepcopy(model), inputs, search=greedy) for inputs in (vector, vector[None])]
+    assert found[0][1].permuted.tolist() == found[1][1].permuted.tolist() == [False, True]
+    assert torch.allclose(found[0][0](vector), model(vector), atol=1e-5)

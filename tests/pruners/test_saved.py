@@ -328,6 +328,10 @@ def test_what_is_no_tensor_is_refused_by_name(tmp_path: Path):
         def set_extra_state(self, state):
             pass
 
+    layer = nn.Linear(4, 4)
+    layer.register_buffer("phases", torch.zeros(3, dtype=torch.complex128))
+    with pytest.raises(BadInput, match=r"^phases is of complex128, a type that safetensors do not hold$"):
+        pruners.save(layer, tmp_path / "a")
     with pytest.raises(BadInput, match=r"^_extra_state is no dense tensor"):
         pruners.save(Noting(2, 2), tmp_path / "a")
     assert list(tmp_path.iterdir()) == []

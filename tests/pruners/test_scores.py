@@ -256,3 +256,15 @@ def test_a_derivative_that_is_infinite_gives_no_scores():
     model = nn.Linear(4, 4)
     with pytest.raises(BadInput, match="is not finite, so that it gives no scores"):
         pruners.snip(model, lambda m: (m.weight - m.weight.detach()).sum().sqrt())
+
+
+def test_masks_hold_what_has_gone_in_its_place_when_scores_are_shuffled():
+    model = small_lenet()
+    masks = pruners.unstructured(pruners.magnitude(model), 0.5)
+    pruners.attach(model, masks)
+    scores = pruners.magnitude(model)
+    mixed, within = pruners.shuffled(scores, 1), pruners.shuffled(scores, 1, masks)
+    for name, mask in masks.items():
+        assert torch.equal(within[name] > 0, mask)
+        assert not torch.equal(mixed[name] > 0, mask)
+        assert torch.equal(within[name].flatten().sort().values, scores[name].flatten().sort().values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -133,6 +134,19 @@ def test_a_session_whose_masks_keep_more_or_fewer_weights_is_refused(tmp_path: P
     assert other.model.parametrizations.weight[0].mask.tolist() == [[True, False, True]]  # it comes from the file
     with pytest.raises(BadInput, match=r"is a session with other settings \(masks\): move it away"):
         session([True, False, False]).load()
+
+
+def test_a_session_that_learns_its_mask_in_another_way_is_refused(tmp_path: Path):
+    def session(kept: int, decay: float) -> checkpoints.Session:
+        model = nn.Linear(32, 32, bias=False)
+        pruners.learn(model, partial(pruners.n_of_m, n=kept, m=4), decay)
+        return checkpoints.Session(tmp_path / "one.pt", {}, model, torch.optim.SGD(model.parameters(), 0.1))
+
+    session(2, 2e-4).save_when_due([{"epoch": 0}], lambda: None, last=True)
+    assert session(2, 2e-4).load() == [{"epoch": 0}]
+    for another in ((1, 2e-4), (2, 0.5)):
+        with pytest.raises(BadInput, match=r"is a session with other settings \(learned\): move it away"):
+            session(*another).load()
 
 
 def test_a_setting_that_only_one_of_two_sessions_has_is_named():

@@ -12,9 +12,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from lib.base import BadInput
+from lib.kernels.block_circulant import circulant
 from lib.models.lenet import LeNet
 from lib.models.plain import moons_mlp
-from lib.pruners import gates
+from lib.pruners import gates, groups
 from lib.training import gated
 from lib.training.examples import Examples
 from lib.training.gated import GatedTraining, train
@@ -76,6 +77,32 @@ def test_stage_3_keeps_the_architecture_that_stage_2_has_found(kind, tau):
         one.phi.data = torch.linspace(-0.3, 0.25, len(one.phi))  # none so near 0 that it is undecided in stage 3
     rows = train(model, points(), replace(SPARSIFY, epochs=(0, 1, 2), estimator=estimator), seed=0)
     assert {row["architecture"] for row in rows} == {rows[0]["architecture"]} != {"2-3-2-2"}  # those with phi > 0
+
+
+def test_stage_3_keeps_what_a_first_stage_with_an_early_k_has_found():
+    model = network(k=1.0, tau=0.8)
+    for one in gates.gates_of(model):
+        one.phi.data = torch.linspace(0.3, 2.5, len(one.phi))  # some open with less than 0.8: closed
+    rows = train(model, points(), replace(SPARSIFY, k=1.0, early_k=1.0, epochs=(1, 0, 1)), seed=0)
+    assert {row["architecture"] for row in rows} == {rows[0]["architecture"]} != {"2-6-5-2"}
+
+
+def test_a_gated_network_with_blocks_of_shared_numbers_learns():
+    """Its coefficients have five axes, which no layout of images has."""
+    torch.manual_seed(0)
+    tail = nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(128, 2)
+    plain = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 8, 3, padding=1), *tail)
+    groups.group(plain, {"2.weight": circulant(4)})
+    model, draw = gates.gated(plain), np.random.default_rng(0)
+    images, labels = draw.integers(0, 255, (30, 1, 4, 4)).astype(np.uint8), np.arange(30) % 2
+    parts = {"train_inputs": images[:20], "train_labels": labels[:20]}
+    examples = Examples.of(SimpleNamespace(**parts, test_inputs=images[20:], test_labels=labels[20:]))
+    settings = replace(SPARSIFY, epochs=(1, 0, 0), lambdas=(0.1,) * len(gates.gates_of(model)), batch=10)
+    (shared,) = (one for name, one in model.named_parameters() if name.endswith("weight.original"))
+    before = shared.clone()
+    (row,) = train(model, examples, settings, seed=0)
+    assert math.isfinite(row["regularised_loss"])
+    assert not torch.equal(before, shared)
 
 
 @pytest.mark.parametrize("gate", [True, False])

@@ -217,3 +217,8 @@ def test_a_window_or_a_batch_of_nothing_is_refused(read):
         read(TEXT, 0, 4)
     with pytest.raises(BadInput, match="batch=0: expected a whole number, at least 1"):
         read(TEXT, 16, 0)
+
+
+def test_a_network_that_is_wholly_frozen_is_refused():
+    with pytest.raises(BadInput, match=r"^all of the network is frozen: nothing of it would learn"):
+        fit(model().requires_grad_(False), windows(torch.arange(50) % 5, 8, 4), Schedule(2, 1, 4, 1e-3), seed=0)

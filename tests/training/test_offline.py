@@ -150,6 +150,27 @@ def test_rounds_change_nothing_for_scores_that_ask_no_data_and_nothing_in_other_
 
 
 @pytest.mark.parametrize("kind", SETTINGS)
+def test_a_later_round_of_grasp_scores_as_if_masks_held_what_has_gone(kind):
+    """An agent holds it at 0 in plain parameters, whose gradients there are no part of what is to be preserved."""
+    half = agent(kind, [Run(1, "grasp", 0.5)])
+    found = score_of("grasp", DATA, Pruning(4, 8))(half, 1)
+    masks = masks_of(half)
+    pruners.attach(half.networks, masks)
+    masked = score_of("grasp", DATA, Pruning(4, 8))(half, 1)
+    for name, mask in masks.items():
+        torch.testing.assert_close(found[name][mask], masked[name][mask])
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_in_rounds_too_a_shuffled_mask_has_as_many_weights_of_each_layer_as_snips(kind):
+    half = agent(kind, [Run(1, "snip", 0.5)])
+    snip, other = (score_of(name, DATA, Pruning(4, 8))(half, 1) for name in ("snip", "snip_shuffled"))
+    for name, mask in masks_of(half).items():
+        assert not other[name][~mask].any(), name
+        assert torch.equal(other[name][mask].sort().values, snip[name][mask].sort().values)
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
 def test_a_shuffled_mask_has_as_many_weights_of_each_layer_as_snips_and_others(kind):
     stack = [Run(1, "snip", 0.75), Run(1, "snip_shuffled", 0.75), Run(2, "snip_shuffled", 0.75)]
     masks = masks_of(agent(kind, stack))

@@ -83,6 +83,19 @@ def test_a_feature_that_never_varies_is_refused():
         Examples.of(data(np.array([[0.1, 1], [0.1, 2], [0.1, 3]]), test=1))
 
 
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_each_input_needs_a_label(part):
+    whole = vars(data(np.random.default_rng(0).normal(size=(20, 4))))
+    with pytest.raises(BadInput, match=rf"^{part}: \d+ inputs and \d+ labels: expected one label an input$"):
+        Examples.of(SimpleNamespace(**whole | {f"{part}_labels": whole[f"{part}_labels"][:-1]}))
+
+
+def test_a_network_that_is_wholly_frozen_is_refused(images):
+    model = network().requires_grad_(False)
+    with pytest.raises(BadInput, match=r"^all of the network is frozen: nothing of it would learn"):
+        train(model, images, Training(1, 4, 0.1), seed=0)
+
+
 def test_a_read_only_memory_map_is_accepted_and_copied(tmp_path):
     np.save(tmp_path / "x.npy", np.arange(12.0).reshape(6, 2))
     inputs = np.load(tmp_path / "x.npy", mmap_mode="r")

@@ -122,6 +122,8 @@ def test_pairs_are_cut_and_filled_and_targets_come_one_token_later(pairs, subwor
     assert (short.source == END).sum(1).tolist() == [1, 1, 1]
     with pytest.raises(BadInput, match="no pairs"):
         Pairs.of(((), ()), subwords, 3)
+    with pytest.raises(BadInput, match=r"^1 sentences and 3 translations: expected one each$"):
+        Pairs.of((SIDES[0][:1], SIDES[1][:3]), subwords, 16)
     for longest in (-1, 0, 1):
         with pytest.raises(BadInput, match=f"longest={longest} must be at least 2: a token and END"):
             Pairs.of(SIDES, subwords, longest)

@@ -11,6 +11,7 @@ from lib.pruners.gates.gate import Gated, gates_of
 from lib.pruners.gates.structure import Layer, live, spread, trace
 from lib.pruners.inputs import duplicate, replaced
 from lib.pruners.layers import uncompiled
+from lib.pruners.masks import attached
 
 
 class Select(nn.Module):
@@ -35,10 +36,12 @@ def harden(model: nn.Module) -> nn.Module:
     result is in evaluation mode and shares nothing with the model.
 
     Raises:
-        BadInput: a model without gates, a layer whose gates are all closed, gates on a layer that is called in training
-            alone, a forward hook on a layer or its norm, or a batch norm without running statistics.
+        BadInput: a model without gates or with masks, a layer whose gates are all closed, gates on a layer that is
+            called in training alone, a forward hook on a layer or its norm, or a batch norm without running statistics.
     """
     gates_of(model)
+    if masked := attached(model):
+        raise BadInput(f"{min(masked)} has a mask, which cutting units would lose: pruners.detach the model first")
     model = duplicate(uncompiled(model)).eval()
     layers = trace(model)
     ends = live(layers)

@@ -15,6 +15,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from lib.base import BadInput
+from lib.kernels.sparse_linear import SparseLinear
 from lib.pruners.gates.gate import Gated, Gates
 from lib.pruners.inputs import duplicate
 from lib.pruners.layers import uncompiled
@@ -97,9 +98,11 @@ def trace(model: nn.Module, shape: Sequence[int] | None = None) -> dict[str, Lay
 
     Raises:
         BadInput: a forward pass that torch.fx cannot follow, a layer used twice, without a shape yet or with a weight
-            that a hook computes, a convolution in groups.
+            that a hook computes, a convolution in groups, a layer of `pruners.sparse`.
     """
     model = uncompiled(model)
+    if late := [path for path, module in model.named_modules() if isinstance(module, SparseLinear)]:
+        raise BadInput(f"{late[0]} holds only what is left of it: count and cut units before pruners.sparse")
     graph = followed(model)
     times = Counter(node.target for node in graph.nodes if node.op == "call_module")
     modules = dict(model.named_modules())

@@ -264,9 +264,10 @@ class _Reader(fx.Interpreter):
 
     def _along(self, value: Value, axis: int) -> tuple[Tensor, Tensor]:
         """The channel of each index of an axis, which are tied where they are several, and a fingerprint of places."""
-        channel = value.channel.movedim(axis, 0).flatten(1)
+        size = value.channel.shape[axis]
+        channel = value.channel.movedim(axis, 0).reshape(size, -1)  # one vector has no other axes
         self.channels.tie(channel, channel[:, :1])
-        place = value.place.movedim(axis, 0).flatten(1)
+        place = value.place.movedim(axis, 0).reshape(size, -1)
         return channel[:, 0], (place * self._random(place.shape[1])).sum(1)
 
     def _spread(self, channel: Tensor, pattern: Tensor, result: Tensor, axis: int) -> Value:

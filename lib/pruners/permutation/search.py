@@ -41,7 +41,12 @@ def efficacy(weight: Tensor, order: Tensor) -> float:
 
     The bound is pruning every row by half without a pattern; 2:4 cannot reach it in general. Loss is the sum of |w|
     that is removed, and the result 100 (default loss - found loss) / (default loss - bound's loss).
+
+    Raises:
+        BadInput: an order that does not name each column once.
     """
+    if sorted(order.tolist()) != list(range(weight.shape[1])):
+        raise BadInput(f"order: expected each of the weight's {weight.shape[1]} columns once")
     default, found = kept_magnitude(weight), kept_magnitude(weight[:, order])
     most = bound(weight)
     return 100 * (found - default) / (most - default) if most > default else 0.0

@@ -25,7 +25,6 @@ from lib.base import BadInput, refuse_uncounted
 from lib.papers.gst.experiments.compression import BITMAPS, ratio
 from lib.pruners import groups
 from lib.pruners.layers import stacked_runs
-from lib.pruners.patterns import SCOPES
 from lib.pruners.pruner import Score
 
 REWARDS = ("training", "evaluation")
@@ -76,7 +75,7 @@ class Compression:
         if self.reward not in REWARDS:
             raise BadInput(f"reward={self.reward!r}: known are {', '.join(REWARDS)}")
         refuse_uncounted(window=self.window)
-        for name, known in (("start", groups.STARTS), ("carry", groups.CARRIES), ("scope", SCOPES)):
+        for name, known in (("start", groups.STARTS), ("carry", groups.CARRIES), ("scope", groups.SCOPES)):
             if getattr(self, name) not in known:
                 raise BadInput(f"{name}={getattr(self, name)!r}: known are {', '.join(known)}")
         groups.check_phases(self.block, self.conversion)
