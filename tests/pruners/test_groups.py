@@ -428,13 +428,3 @@ def test_to_forget_gradients_leaves_what_is_none_as_it_is():
     state = optimizer.state[model[0].parametrizations.weight.original]
     assert not bool(state["prev"][~mask].any())
     assert bool((state["step_size"] > 0).all())
-
-
-def test_scores_of_whole_numbers_are_ranked_as_the_same_fractions_are():
-    scores = torch.tensor([[1, 2, 1, 1], [2, 2, 2, 1]])  # means of 1.5 and 2, and of 1 and 1.5
-    whole, fractions = (
-        gs.whole_groups({"w": scores.to(kind)}, 0.25, {"w": bc.circulant(2)})["w"]
-        for kind in (torch.int64, torch.float32)
-    )
-    assert torch.equal(whole, fractions)
-    assert whole.tolist() == [[True, True, False, True], [True, True, True, False]]

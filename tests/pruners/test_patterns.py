@@ -10,7 +10,9 @@ from torch import nn
 
 from lib import pruners
 from lib.base import BadInput
+from lib.kernels.block_circulant import circulant
 from lib.models.lenet import small_lenet
+from lib.pruners import groups
 from lib.pruners.layers import as_matrix
 
 KEPT, GONE = True, False
@@ -327,3 +329,13 @@ def test_sparsities_may_be_an_array_and_a_leave_must_be_a_mapping():
         pruners.layer_rule(nn.Linear(8, 8), leave=["head"])
     with pytest.raises(BadInput, match="expected Scores, such as of `magnitude`, found a dict"):
         pruners.shuffled({"a": torch.ones(2, 2)}, 0)
+
+
+def test_groups_of_whole_numbers_are_ranked_as_the_same_fractions_are():
+    scores = torch.tensor([[1, 2, 1, 1], [2, 2, 2, 1]])  # means of 1.5 and 2, and of 1 and 1.5
+    whole, fractions = (
+        groups.whole_groups({"w": scores.to(kind)}, 0.25, {"w": circulant(2)})["w"]
+        for kind in (torch.int64, torch.float32)
+    )
+    assert torch.equal(whole, fractions)
+    assert whole.tolist() == [[True, True, False, True], [True, True, True, False]]

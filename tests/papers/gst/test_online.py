@@ -238,7 +238,7 @@ def test_what_cannot_be_is_refused():
         ({"window": 0}, "window=0: expected a whole number, at least 1"),
         ({"start": "zzz"}, "start='zzz': known are drawn, projected"),
         ({"carry": "zzz"}, "carry='zzz': known are shared, copied"),
-        ({"scope": "zzz"}, "scope='zzz': known are row, layer, network, global"),
+        ({"scope": "zzz"}, "scope='zzz': known are layer, network, global"),
         ({"block": 2.5}, "block=2.5 must be a whole number"),
         ({"block": 2, "conversion": "projection"}, "from block size 4 to 2"),
     ):
