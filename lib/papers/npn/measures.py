@@ -128,7 +128,7 @@ def apart(
     both = _side_by_side(runs, {name: (name, stage) for name in variants}, column, data)
     found = {}
     for cell, mine in both.groupby(level=INDEX[:-1]):
-        smaller, larger = sorted(mine.mean().index, key=mine.mean().get)
+        smaller, larger = mine.mean().sort_values().index
         found["/".join(cell)] = ratio_of_means(mine[larger], mine[smaller])
     return found
 
