@@ -33,9 +33,10 @@ from lib.kernels.products import csr, csr_linear, int8_linear, padded, quantised
 from lib.kernels.timing import rounds
 from lib.pruners import kinds
 from lib.pruners.inputs import Inputs, batch_of, example
-from lib.pruners.layers import Prunable, Select, matrices, survey
+from lib.pruners.layers import Select, matrices, survey
 from lib.pruners.masks import numbers
 from lib.pruners.uses import uses
+from lib.pruners.weights import Prunable
 
 COLUMNS = ("layer", "m", "n", "k", "sparsity", "batch", "dense_ms", "int8_ms", "two_four_ms", "csr_ms", "use", "why")
 METHODS = {"dense": "dense", "int8": "int8", "two_four": "2:4", "csr": "CSR"}

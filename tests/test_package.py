@@ -1,9 +1,10 @@
-"""What `pip install .` brings is enough for the library: its files import nothing that pyproject.toml leaves out."""
+"""What `pip install .` brings is enough for the library, and no file of lib is imported by what it imports."""
 
 import ast
 import re
 import sys
 import tomllib
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,21 @@ def test_the_lock_has_what_make_env_takes_within_its_range(part: str):
         pins = [one for one in locked if one.name.lower() == need.name.lower()]
         assert pins, f"{need.name} is not in requirements.txt: run make lock"
         assert all(need.specifier.contains(next(iter(pin.specifier)).version) for pin in pins)
+
+
+def arrows(path: Path) -> set[Path]:
+    """The files of lib whose names a file imports, wherever in it; of a package the part that is named alone."""
+    names = []
+    for node in ast.walk(ast.parse((base.ROOT / path).read_text())):
+        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [f"{node.module}.{alias.name}" for alias in node.names] if isinstance(node, ast.ImportFrom) else []
+    found = [file_of(name) or file_of(name.rpartition(".")[0]) for name in names if name.startswith("lib.")]
+    return {one for one in found if one is not None} - {path}
+
+
+def test_no_file_is_imported_by_what_it_imports():
+    """Late imports and those for type checkers count too."""
+    files = [path.relative_to(base.ROOT) for path in (base.ROOT / "lib").rglob("*.py")]
+    house = {path: arrows(path) for path in files}
+    assert sum(map(len, house.values())) > len(files)
+    assert list(TopologicalSorter(house).static_order())  # raises CycleError, which names the circle

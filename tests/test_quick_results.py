@@ -14,7 +14,8 @@ import pandas as pd
 import pytest
 
 from lib import base
-from lib.companion.results import read_runs, write_csv
+from lib.companion.csv_files import write_csv
+from lib.companion.results import read_runs
 from lib.companion.sweep.context import Context, Stopped
 from lib.companion.sweep.grid import grid, names, run_one
 from lib.companion.sweep.portable import SETTINGS

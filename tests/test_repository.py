@@ -12,7 +12,8 @@ import yaml
 from lib import base
 from lib.companion.claims import papers, readme
 from lib.companion.claims.judge import judge
-from lib.companion.results import read_cells, read_claims, read_scorecard, write_csv
+from lib.companion.csv_files import write_csv
+from lib.companion.results import read_cells, read_claims, read_scorecard
 from lib.companion.statistics import DIFFERS, MOOT, NOT_RUN, UNDECIDED
 from lib.companion.sweep.settings import SCALES
 

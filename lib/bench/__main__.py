@@ -16,7 +16,7 @@ import pandas as pd
 
 from lib import base, bench
 from lib.base import BadInput, writable
-from lib.companion.results import read_csv, write_csv
+from lib.companion.csv_files import read_csv, write_csv
 from lib.companion.sweep.program import choose_device
 from lib.companion.sweep.provenance import describe
 

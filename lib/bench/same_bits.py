@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from lib import base
-from lib.companion.results import read_csv
+from lib.companion.csv_files import read_csv
 from lib.companion.sweep import portable
 
 THREADS = 1

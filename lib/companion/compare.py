@@ -14,7 +14,7 @@ import pandas as pd
 
 from lib import base
 from lib.base import BadInput
-from lib.companion.results import read_csv
+from lib.companion.csv_files import read_csv
 from lib.companion.statistics import VERDICTS
 from lib.companion.sweep.settings import SCALES
 

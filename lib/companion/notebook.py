@@ -30,7 +30,7 @@ from traitlets.config import Config
 from lib import base
 from lib.base import BadInput, writable
 from lib.companion import warm
-from lib.companion.results import write_text
+from lib.companion.csv_files import write_text
 from lib.companion.sweep import portable
 from lib.companion.sweep.settings import parse_yaml
 

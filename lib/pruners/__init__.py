@@ -15,18 +15,7 @@ Any score goes with any pattern, and a schedule says when and how much; all thre
 
 from lib.pruners import kinds
 from lib.pruners.gradients import Slower
-from lib.pruners.layers import (
-    LayerRule,
-    LeftOut,
-    Partial,
-    Prunable,
-    Scores,
-    coverage,
-    eligible,
-    layer_rule,
-    prunable,
-    refused,
-)
+from lib.pruners.layers import LayerRule, LeftOut, Partial, Scores, coverage, eligible, layer_rule, prunable, refused
 from lib.pruners.masks import attach, attached, detach, empty_layers, report, sparsity, sparsity_per_run
 from lib.pruners.one_shot import SparseGPT, Wanda, one_shot, wanda
 from lib.pruners.patterns import n_of_m, two_four, unstructured
@@ -39,6 +28,7 @@ from lib.pruners.sparse import sparse
 from lib.pruners.straight_through import DECAY, flip_rate, learn, settle
 from lib.pruners.transposable import eligible_both_ways, transposable
 from lib.pruners.verified import verify
+from lib.pruners.weights import Prunable
 
 __all__ = [
     "DECAY",

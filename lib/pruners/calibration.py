@@ -30,9 +30,10 @@ from lib.kernels.int8 import LARGEST, Histogram, check_method, quantise, scale_o
 from lib.pruners import kinds
 from lib.pruners.behind import bake, called_besides
 from lib.pruners.inputs import Inputs, duplicate, each, entering, feed, replaced
-from lib.pruners.layers import Prunable, Select, leave_out, matrices
+from lib.pruners.layers import Select, leave_out, matrices
 from lib.pruners.selected import words
 from lib.pruners.uses import leave_uncalled
+from lib.pruners.weights import Prunable
 
 EXACT = {torch.float32: 2**24, torch.float64: 2**53}  # every integer up to here has its own floating-point number
 

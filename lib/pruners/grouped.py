@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from lib.kernels.block_circulant import expand, project
-from lib.pruners.layers import Prunable
 from lib.pruners.masks import beneath
+from lib.pruners.weights import Prunable
 
 
 class Grouped(nn.Module):

@@ -21,10 +21,11 @@ from torch.nn.utils import parametrize
 from lib.base import BadInput, refuse_uncounted
 from lib.kernels.block_circulant import circulant, members, number
 from lib.pruners.grouped import Grouped, grouped
-from lib.pruners.layers import Prunable, Scores, layout, prunable
+from lib.pruners.layers import Scores, layout, prunable
 from lib.pruners.masks import attach, attached, is_parameter, original, refuse_inference
 from lib.pruners.patterns import check_within, described, per_run, unstructured
 from lib.pruners.registry import PATTERNS, register
+from lib.pruners.weights import Prunable
 
 CONVERSIONS = ("none", "projection", "block4_friendly_block2", "block2_friendly_block4")
 STARTS = ("drawn", "projected")

@@ -14,17 +14,8 @@ from torch.nn.utils import parametrizations, parametrize
 from lib.base import BadInput
 from lib.pruners.behind import bake, behind, mask_of, settle
 from lib.pruners.kinds import reread
-from lib.pruners.layers import (
-    Prunable,
-    Refused,
-    Select,
-    matrices,
-    prunable,
-    refused,
-    say_partial,
-    stacked_runs,
-    survey,
-)
+from lib.pruners.layers import Select, matrices, prunable, refused, say_partial, stacked_runs, survey
+from lib.pruners.weights import Prunable, Refused
 
 BESIDE = "not in the total: "  # how a table's row of what cannot be pruned begins
 

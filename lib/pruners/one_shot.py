@@ -25,13 +25,14 @@ from torch.nn import functional as F
 from lib.base import BadInput, naming, refuse_uncounted
 from lib.pruners import kinds
 from lib.pruners.inputs import Inputs, duplicate, each, entering, feed
-from lib.pruners.layers import Prunable, Scores, Select, chosen, leave_out, prunable
+from lib.pruners.layers import Scores, Select, chosen, leave_out, prunable
 from lib.pruners.masks import attach, attached, inverts, original, original_of
 from lib.pruners.patterns import Pattern, check_pattern, fitting
 from lib.pruners.scores import product
 from lib.pruners.selected import words
 from lib.pruners.straight_through import learning
 from lib.pruners.uses import leave_uncalled
+from lib.pruners.weights import Prunable
 
 
 class Solver(Protocol):

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from lib.base import BadInput
 from lib.pruners.gradients import tracked, twice_differentiable
-from lib.pruners.layers import Prunable, Scores, Select, leave_out, prunable, stacked_runs
+from lib.pruners.layers import Scores, Select, leave_out, prunable, stacked_runs
 from lib.pruners.masks import attached, spread
 from lib.pruners.selected import words
+from lib.pruners.weights import Prunable
 
 Loss = Callable[[nn.Module], Tensor]
 

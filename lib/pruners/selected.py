@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
 from lib.base import BadInput
-
-if TYPE_CHECKING:
-    from lib.pruners.layers import Prunable
+from lib.pruners.weights import Prunable
 
 Select = str | type | Collection[str | type] | None
 

@@ -25,10 +25,11 @@ from torch.nn.utils import parametrize
 from lib.base import BadInput, naming
 from lib.pruners import kinds
 from lib.pruners.behind import bake
-from lib.pruners.layers import Layout, Prunable, Select, chosen, leave_out, prunable
+from lib.pruners.layers import Layout, Select, chosen, leave_out, prunable
 from lib.pruners.masks import Following, attach, beneath, is_parameter, refuse_inference
 from lib.pruners.patterns import Pattern, check_pattern, fitting
 from lib.pruners.selected import words
+from lib.pruners.weights import Prunable
 
 DECAY = 2e-4  # the paper's lambda_W, for SGD
 

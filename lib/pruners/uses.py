@@ -23,7 +23,8 @@ from lib.base import BadInput, naming
 from lib.pruners import kinds
 from lib.pruners.behind import behind
 from lib.pruners.inputs import Inputs, entering, example, feed, mode
-from lib.pruners.layers import Prunable, leave_out, matrices
+from lib.pruners.layers import leave_out, matrices
+from lib.pruners.weights import Prunable
 
 COPIES = ("index", "index_select", "index_put", "_to_copy", "clone")  # their results are weights still
 PRODUCTS = {"mm": 0, "addmm": 1, "bmm": 0, "baddbmm": 1, "_grouped_mm": 0, "mv": 0, "addmv": 1}  # the first factor

@@ -8,7 +8,7 @@ import pytest
 
 from lib.companion import compare
 from lib.companion.compare import SHOWN, Difference, against_commit, details, difference, main, summary
-from lib.companion.results import write_csv
+from lib.companion.csv_files import write_csv
 
 OLD = pd.DataFrame({"name": ["a", "b"], "value": [1.0, 2.0], "count": [3, 4]})
 

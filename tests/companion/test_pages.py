@@ -15,12 +15,13 @@ import pytest
 
 from lib import base
 from lib.base import BadInput
+from lib.companion.csv_files import write_csv
 from lib.companion.pages import front
 from lib.companion.pages import program as pages
 from lib.companion.pages.lessons import Lesson, read_lesson
 from lib.companion.pages.markdown import linked, links, write_sources
 from lib.companion.pages.program import write
-from lib.companion.results import read_scorecard, write_csv
+from lib.companion.results import read_scorecard
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 

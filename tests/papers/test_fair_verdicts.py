@@ -11,7 +11,8 @@ import pytest
 from lib import base
 from lib.companion.claims import papers
 from lib.companion.claims.papers import Claim
-from lib.companion.results import read_claims, read_csv, read_scorecard
+from lib.companion.csv_files import read_csv
+from lib.companion.results import read_claims, read_scorecard
 from lib.companion.sweep.settings import SCALES
 
 Claims = dict[str, Claim]

@@ -16,8 +16,9 @@ import pandas as pd
 from lib import base
 from lib.base import BadInput
 from lib.companion.claims.papers import Claim, Paper, grounds_first
+from lib.companion.csv_files import read_csv
 from lib.companion.pairs import WentWrong
-from lib.companion.results import CELLS, CLAIMS, read_csv, read_runs
+from lib.companion.results import CELLS, CLAIMS, read_runs
 from lib.companion.statistics import (
     DIFFERS,
     MOOT,

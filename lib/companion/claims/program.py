@@ -14,7 +14,7 @@ from lib.base import BadInput, writable
 from lib.companion.claims import papers, readme, written
 from lib.companion.claims.judge import judge
 from lib.companion.claims.scorecard import scorecard
-from lib.companion.results import write_csv, write_text
+from lib.companion.csv_files import write_csv, write_text
 from lib.companion.sweep.settings import SCALES
 
 

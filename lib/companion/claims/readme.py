@@ -15,7 +15,8 @@ import pandas as pd
 from lib import base
 from lib.base import BadInput
 from lib.companion.claims.judge import text_of
-from lib.companion.results import read_cells, read_scorecard, write_text
+from lib.companion.csv_files import write_text
+from lib.companion.results import read_cells, read_scorecard
 from lib.companion.statistics import MOOT, NOT_RUN, PARTLY, REPRODUCED, VERDICTS, Interval
 
 FOUND = base.PAPERS / "found.md"

@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from lib import base
 from lib.base import BadInput, build
-from lib.companion.results import csv_text
+from lib.companion.csv_files import csv_text
 from lib.companion.sweep import imports, portable, settings
 from lib.companion.sweep.context import Context, Stopped
 

@@ -24,7 +24,7 @@ import pandas as pd
 
 from lib import base
 from lib.base import BadInput
-from lib.companion.results import write_csv, write_text
+from lib.companion.csv_files import write_csv, write_text
 from lib.companion.sweep import portable, provenance, settings
 from lib.companion.sweep.backend import backend
 from lib.companion.sweep.context import Context

@@ -22,7 +22,7 @@ import yaml
 
 from lib import base
 from lib.base import BadInput, atomic
-from lib.companion.results import csv_text, read_csv, refuse_lacking, write_text
+from lib.companion.csv_files import csv_text, read_csv, refuse_lacking, write_text
 from lib.companion.sweep.grid import Grid, key
 from lib.companion.sweep.settings import read_yaml
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from lib.base import aside
-from lib.companion.results import write_text
+from lib.companion.csv_files import write_text
 
 
 class Store:

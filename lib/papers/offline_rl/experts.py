@@ -33,7 +33,7 @@ import yaml
 
 from lib import base
 from lib.base import BadInput
-from lib.companion.results import read_csv, write_csv, write_text
+from lib.companion.csv_files import read_csv, write_csv, write_text
 from lib.companion.sweep.context import Stopped
 from lib.companion.sweep.settings import read_yaml
 from lib.data import policies

@@ -19,11 +19,12 @@ from lib.base import BadInput
 from lib.pruners.behind import behind
 from lib.pruners.inputs import Inputs, duplicate
 from lib.pruners.kinds import Layout
-from lib.pruners.layers import Prunable, Select, eligible, prunable, uncompiled
+from lib.pruners.layers import Select, eligible, prunable, uncompiled
 from lib.pruners.masks import attached, numbers
 from lib.pruners.permutation.channels import Axis, Ties, read
 from lib.pruners.permutation.same import compare, difference, outputs
 from lib.pruners.permutation.search import anneal, bound, kept_magnitude
+from lib.pruners.weights import Prunable
 
 Moves = dict[int, int]  # {channel: the channel that comes to its places}
 

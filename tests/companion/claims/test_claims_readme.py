@@ -8,7 +8,8 @@ import pytest
 from lib import base
 from lib.base import BadInput
 from lib.companion.claims import program, readme
-from lib.companion.results import CLAIMS, read_runs, write_csv
+from lib.companion.csv_files import write_csv
+from lib.companion.results import CLAIMS, read_runs
 
 ROW = {
     "id": "c",

@@ -16,8 +16,9 @@ from lib.companion.claims.judge import judge, measure
 from lib.companion.claims.papers import Claim, Paper
 from lib.companion.claims.program import main
 from lib.companion.claims.scorecard import scorecard
+from lib.companion.csv_files import write_csv
 from lib.companion.results import CELLS as CELL_COLUMNS
-from lib.companion.results import CLAIMS, write_csv
+from lib.companion.results import CLAIMS
 
 HALF = 12.706204736 * 0.5  # t with 1 degree of freedom times the standard error of two values that are 1 apart
 

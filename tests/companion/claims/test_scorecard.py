@@ -7,7 +7,8 @@ import pytest
 
 from lib.base import BadInput
 from lib.companion.claims.scorecard import largest
-from lib.companion.results import CELLS, CLAIMS, write_csv
+from lib.companion.csv_files import write_csv
+from lib.companion.results import CELLS, CLAIMS
 
 
 def put(folder: Path, scale: str, *rows: dict, cells: tuple[int, ...] = ()) -> None:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from lib import base
-from lib.companion.results import write_csv
+from lib.companion.csv_files import write_csv
 from lib.companion.sweep import provenance
 from lib.companion.sweep.grid import grid
 

@@ -23,7 +23,7 @@ import pandas as pd
 
 from lib import base
 from lib.base import BadInput, build
-from lib.companion.results import write_csv
+from lib.companion.csv_files import write_csv
 from lib.companion.sweep import portable
 from lib.companion.sweep import settings as params
 from lib.companion.sweep.grid import imported_hash, key
