@@ -129,6 +129,7 @@ def test_public_data_stand_behind_the_sweeps_that_read_them():
         "two_four_translation",
         "two_four_one_shot",
         "two_four_sessions",
+        "two_four_asides",
     }
 
 

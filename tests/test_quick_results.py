@@ -34,6 +34,7 @@ CHEAP = {  # of a seed other than 0, where there is one: a seed that is not pass
     "offline_rl_scaling": {"algorithm": "plain_bc", "scaled": False, "seed": 0},
     "skdfe": {"network": "resnet34", "seed": 0},
     "skdfe_two_four": {"seed": 0},
+    "two_four_asides": {"seed": 1},
     "two_four_detection": {"seed": 0},
     "two_four_gan": {"seed": 1},
     "two_four_language": {"seed": 1},

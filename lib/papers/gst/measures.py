@@ -1,4 +1,4 @@
-"""Measure paper 5: from a sweep's rows to one number a seed, and what definitions say of storage and traffic.
+"""Measure paper 5: from a sweep's rows to one number a seed; what definitions say is in `definitions`.
 
 Which runs are meant is said by their columns: chosen = {"method": "gst", "block": [2, 4]}, a value or several a column.
 What they are compared with has the same columns but those that `against` names.
@@ -6,26 +6,22 @@ What they are compared with has the same columns but those that `against` names.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 
 import pandas as pd
-import torch
-from torch import nn
 
 from lib.base import BadInput, refuse_twice
 from lib.companion import pairs
 from lib.companion.cells import Values, by_seed
-from lib.kernels import storage
-from lib.kernels.block_circulant import circulant, expand, number, project
-from lib.models.mlp import MLP, generators, plain
-from lib.models.resnet import resnet34
-from lib.papers.gst.experiments.compression import packed_ratio, ratio
-from lib.pruners import groups, sizes
-from lib.pruners.layers import prunable
-from lib.pruners.masks import attach
-from lib.pruners.scores import magnitude
+from lib.papers.gst.definitions import (  # noqa: F401 (claims look all measures of a paper up here)
+    changed_by_conversion,
+    csr_crossover,
+    operations_per_byte,
+    packed_gap,
+    weight_share,
+)
+from lib.papers.gst.experiments.compression import ratio
 
 KEYS = ["env", "method", "block", "shift", "conversion", "start", "reward", "seed"]  # what a run is
 SINGLE = {"block": 1, "shift": 0.0, "conversion": "none"}
@@ -43,13 +39,6 @@ METHODS = {
     "gst": "GST",
 }
 END = 0.2  # share of a training whose evaluations are averaged: a single one is noisy, the best would flatter
-NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {  # with the shape of one example
-    "actor of HalfCheetah": (lambda: plain(MLP((17, 256, 256, 6), generators([0]))), (17,)),
-    "critic of HalfCheetah": (lambda: plain(MLP((23, 256, 256, 1), generators([0]))), (23,)),
-    "actor of Humanoid": (lambda: plain(MLP((376, 256, 256, 17), generators([0]))), (376,)),
-    "critic of Humanoid": (lambda: plain(MLP((393, 256, 256, 1), generators([0]))), (393,)),
-    "ResNet-34": (resnet34, (3, 224, 224)),
-}
 
 
 def ends(
@@ -176,6 +165,44 @@ def _before_release(runs: pd.DataFrame, chosen: Mapping[str, object]) -> dict[st
         both = both[both.step == both.seed.map(before)].set_index("seed")
         found |= {name: both} if len(both) else {}
     return found
+
+
+def spared_at_shift(
+    runs: pd.DataFrame, chosen: Mapping[str, object], against: Mapping[str, object], evaluations: int = 3
+) -> Values:
+    """Measure how much less the chosen runs lose at their shift than others of the same seed at theirs, in percent of
+    the dense return in the end.
+
+    What is lost is the mean return of so many evaluations before the shift minus that of as many from it on. A seed
+    without a shift, or with fewer evaluations on one side, is left out.
+    """
+
+    def change(kind: Mapping[str, object]) -> pd.Series:
+        mine = pairs.chosen(runs, kind).sort_values("step")
+        after = _shifted(mine).groupby(mine.seed).cummax()
+        last = mine[~after].groupby("seed").tail(evaluations).groupby("seed")["return"]
+        first = mine[after].groupby("seed").head(evaluations).groupby("seed")["return"]
+        there = last.size().eq(evaluations) & first.size().eq(evaluations)
+        return (first.mean() - last.mean())[there].rename("change")
+
+    end, found = ends(runs), {}
+    for name, kind in _kinds(end, chosen):
+        both = pairs.paired(end, ["seed"], kind, kind | DENSE, "return")
+        _refuse_poor(both.other)
+        spared = (change(kind) - change(kind | dict(against))).dropna()
+        found |= {name: by_seed((100 * spared / both.other).dropna())} if len(spared) else {}
+    return found
+
+
+def _shifted(runs: pd.DataFrame) -> pd.Series:
+    """Whether each row, sorted by step, is the first after a shift: what is saved falls there, and rises elsewhere.
+
+    The sparsity does not tell: projection lowers it at once, and a row has what it is after that. Rows have the average
+    ratio since the first step, of which six digits are kept.
+    """
+    sums = (runs.compression_ratio * runs.step).groupby(runs.seed)
+    now = sums.diff() / runs.groupby("seed").step.diff()  # the average since the row before
+    return now.groupby(runs.seed).diff() < -0.01
 
 
 def pruned(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None = None) -> Values:
@@ -353,65 +380,6 @@ def _beyond(
         where = " ".join(str(kind[name]) for name in PLACES if name in kind)
         found |= {f"{where}, {method_of(SimpleNamespace(**kind))}": by_seed(value(both))} if len(both) else {}
     return found
-
-
-def operations_per_byte(network: str, batch: int, value_bits: int = 16) -> float:
-    """Compute how many operations a network does in a forward pass with each byte it moves (figure 1).
-
-    It limits how fast a network can be trained; counted as in `sizes.operations_per_byte`.
-
-    Raises:
-        BadInput: an unknown network.
-    """
-    if network not in NETWORKS:
-        raise BadInput(f"network {network!r}: known are {', '.join(NETWORKS)}")
-    build, shape = NETWORKS[network]
-    return sizes.operations_per_byte(build(), shape, batch, value_bits)
-
-
-def packed_gap(block: int, sparsity: float, bitmap: str = "weights") -> float:
-    """Compute the saving of HalfCheetah's actor in really packed bytes minus that of `ratio`, its second layer in
-    blocks of B.
-
-    Returns:
-        percentage points; not exactly 0, because bits and coefficients are whole.
-    """
-    actor, name = plain(MLP((17, 256, 256, 6), generators([0]))), "2.weight"
-    groups.group(actor, {name: circulant(block)})
-    scores = magnitude(actor).only([name])
-    attach(actor, groups.whole_groups(scores, sparsity, groups.tables(actor)))
-    weights = {layer.name: layer.weight for layer in prunable(actor)}
-    share = weights[name].numel() / sum(weight.numel() for weight in weights.values())
-    return 100 * (packed_ratio(weights, {name: circulant(block)}, bitmap) - ratio(sparsity, block, share, bitmap))
-
-
-def weight_share(layers: Sequence[Sequence[int]], compressed: Sequence[int]) -> float:
-    """Compute P_comp / P_total of a network in percent, weights only.
-
-    Args:
-        layers: the sizes of each layer's weight, such as [256, 17]; of several alike their number besides.
-        compressed: which of them, from 0.
-    """
-    weights = [math.prod(sizes) for sizes in layers]
-    return 100 * sum(weights[layer] for layer in compressed) / sum(weights)
-
-
-def changed_by_conversion(conversion: str, size: int = 64) -> float:
-    """Find the largest change of a weight when blocks of 4 become blocks of 2, in standard deviations (section 3.3)."""
-    before, after, _ = groups.phases(4, conversion)
-    draw = torch.Generator().manual_seed(0)
-    weight = expand(torch.randn(size // 4, size // 4, number(before), generator=draw), before, (size, size))
-    return float((expand(project(weight, after), after, (size, size)) - weight).abs().max())
-
-
-def csr_crossover(rows: int, columns: int, index_bits: int = 16, pointer_bits: int = 32) -> float:
-    """Find the sparsity above which CSR says in fewer bits than a bitmap where the values are (section 3.4).
-
-    Both store the same values, so only metadata counts: an index a value and a pointer a row against a bit a place.
-    """
-    fixed = storage.metadata_bits("csr", rows, columns, 0, index_bits, pointer_bits)
-    bitmap = storage.metadata_bits("bitmap", rows, columns, 0)
-    return 1 - (bitmap - fixed) / (index_bits * rows * columns)
 
 
 def _kinds(runs: pd.DataFrame, chosen: Mapping[str, object], keys: Sequence[str] = KEYS) -> list[tuple[str, dict]]:

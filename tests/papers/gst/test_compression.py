@@ -11,8 +11,8 @@ from lib.base import BadInput
 from lib.kernels import storage
 from lib.kernels.block_circulant import circulant, expand
 from lib.models.mlp import MLP, generators, plain
+from lib.papers.gst.definitions import changed_by_conversion, csr_crossover, packed_gap, weight_share
 from lib.papers.gst.experiments.compression import pack, packed_ratio, ratio, unpack
-from lib.papers.gst.measures import changed_by_conversion, csr_crossover, packed_gap, weight_share
 from lib.pruners import groups as gs
 
 

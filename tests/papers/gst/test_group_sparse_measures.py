@@ -84,6 +84,45 @@ def test_what_cannot_be_measured_is_refused(table):
         measures.lead(runs({DENSE: [(-3.0, 0.0)], RWP: [(5.0, 0.4)]}), {"method": "rwp"})
 
 
+def shifting(way: tuple, returns: list[float], shift_at: int, seed: int = 0) -> pd.DataFrame:
+    """Ten evaluations of a run that saves 0.7 until the given one and 0.5 from it on, as averages since the start; the
+    last two of a dense run make what it ends with.
+    """
+    key = dict(zip(measures.KEYS, ("a", *way, seed), strict=True))
+    rows = [
+        key | {"step": 10 * place, "return": earned, "now": 0.5 if place >= shift_at else 0.7}
+        for place, earned in enumerate(returns, start=1)
+    ]
+    table = pd.DataFrame(rows)
+    return table.assign(compression_ratio=table.now.expanding().mean())
+
+
+def test_what_a_shift_spares_is_the_step_in_the_return_less_that_of_the_other_at_its_own_shift():
+    projection = ("gst", 4, 0.5, "projection", 0, "training")
+    dense = shifting(DENSE, [9.0] * 8 + [199.0, 201.0], 11)
+    friendly = shifting(FRIENDLY, [0, 0, 70, 90, 80, 60, 50, 70, 0, 0], 6)  # 80 before, 60 after
+    abrupt = shifting(projection, [60, 80, 70, 10, 20, 30, 0, 0, 0, 0], 4)  # 70 before, 20 after
+    against = {"conversion": "projection"}
+    chosen = {"conversion": "block4_friendly_block2"}
+    cell = "a, GST, B = 4, then 2 (at 0.5, block4 friendly)"
+    found = measures.spared_at_shift(pd.concat([dense, friendly, abrupt]), chosen, against)
+    assert found == {cell: {0: pytest.approx(100 * (-20 + 50) / 200)}}
+    shuffled = pd.concat([dense, friendly, abrupt]).sample(frac=1, random_state=0)
+    assert measures.spared_at_shift(shuffled, chosen, against) == found
+    one = measures.spared_at_shift(pd.concat([dense, friendly, abrupt]), chosen, against, evaluations=1)
+    assert one == {cell: {0: pytest.approx(100 * ((60 - 80) - (10 - 70)) / 200)}}
+
+
+def test_a_seed_that_never_shifts_or_too_early_spares_nothing():
+    projection = ("gst", 4, 0.5, "projection", 0, "training")
+    dense = shifting(DENSE, [200.0] * 10, 11)
+    friendly = shifting(FRIENDLY, [80.0] * 10, 6)
+    chosen, against = {"conversion": "block4_friendly_block2"}, {"conversion": "projection"}
+    for never in (11, 3, 9):  # no evaluation after it, two before it, two after it
+        abrupt = shifting(projection, [70.0] * 10, never)
+        assert measures.spared_at_shift(pd.concat([dense, friendly, abrupt]), chosen, against) == {}
+
+
 def test_offline_leads_are_of_the_last_evaluation_of_the_same_seed_and_share():
     rows = [
         ("hopper", 1, 0.0, "none", 1.0, (60.0, 70.0)),

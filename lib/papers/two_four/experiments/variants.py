@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from lib import pruners
 from lib.companion.sweep.context import Context
 from lib.data import vision
+from lib.training.callbacks import Callback
 from lib.training.examples import Examples
 from lib.training.supervised import Training, accuracy, train
 
@@ -62,12 +64,21 @@ class Variants:
         for epoch, percent in enumerate(accuracies, first):
             self.rows.append({**self.key, "variant": variant, "epoch": epoch, "accuracy": percent, **sizes, **more})
 
-    def session(self, variant: str, model: nn.Module, number: int, before: int, **more: object) -> nn.Module:
+    def session(
+        self,
+        variant: str,
+        model: nn.Module,
+        number: int,
+        before: int,
+        callback: Callable[[Optimizer], Callback] | None = None,
+        **more: object,
+    ) -> nn.Module:
         """Train the model itself and return it.
 
         Args:
             number: which session of the seed this is; those of the same number see the same batches.
             before: epochs that the network has been trained already.
+            callback: as `train` takes it.
             more: further columns.
         """
         state = self.context.checkpoint(f"{variant}.pt")
@@ -79,6 +90,7 @@ class Variants:
             number,
             state,
             on_progress=lambda: self.context.report_progress(variant),
+            callback=callback,
         )
         self.record(variant, model, [row["accuracy"] for row in history], before + 1, **more)
         return model
