@@ -199,6 +199,16 @@ class Trainer:
             self.callback.step(self.updates)
 
     @torch.no_grad()
+    def choose(self, seen: np.ndarray, draws: np.random.Generator) -> int:
+        """Draw the button of one game as the agent is now; nothing of its training moves on.
+
+        Args:
+            seen: the last frames, uint8 [frames, side, side].
+        """
+        logits, _ = self._ask(torch.from_numpy(seen[None].copy()))
+        return int(drawn(logits.log_softmax(1), draws))
+
+    @torch.no_grad()
     def _play(self) -> Batch:
         settings, games = self.settings, self.games
         kept: list[tuple[Tensor, ...]] = []
@@ -207,8 +217,7 @@ class Trainer:
                 frames = torch.from_numpy(games.seen.copy())
                 logits, values = self._ask(frames)
                 logarithms = logits.log_softmax(1)
-                uniform = torch.from_numpy(self.draws.random((len(logits), 1), np.float32))
-                actions = (logarithms.exp().cumsum(1) < uniform).sum(1).clamp(max=games.actions - 1)
+                actions = drawn(logarithms, self.draws)
                 rewards, ended = games.step(actions.tolist())
                 chances = logarithms.gather(1, actions[:, None])[:, 0]
                 kept.append((frames, actions, chances, values, torch.from_numpy(rewards), torch.from_numpy(ended)))
@@ -278,6 +287,12 @@ class Trainer:
             "settings": asdict(self.settings),
         }
         return own | ({} if self.callback is None else self.callback.identity())
+
+
+def drawn(logarithms: Tensor, draws: np.random.Generator) -> Tensor:
+    """Draw an action a row, [n], from logarithms of their chances, [n, action]."""
+    uniform = torch.from_numpy(draws.random((len(logarithms), 1), np.float32))
+    return (logarithms.exp().cumsum(1) < uniform).sum(1).clamp(max=logarithms.shape[1] - 1)
 
 
 def start(

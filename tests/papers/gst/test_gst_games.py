@@ -17,6 +17,7 @@ from lib.papers.gst.experiments.gst_games import Task, begun, layers
 from lib.papers.gst.experiments.methods import Blocks, RewardPruning
 from lib.pruners import attached, groups, prunable
 from lib.training.actor_critic import Settings
+from lib.training.vector_games import film
 from tests.papers.gst.resuming import end_of
 from tests.papers.stopping import StoppedAt
 
@@ -68,6 +69,41 @@ def test_the_reward_is_the_mean_score_at_each_chance_to_prune():
         if trainer.updates % 2 == 0:
             measured = trainer.earned(5)
         assert trainer.updates < 2 or algorithm.rewards == [measured]
+
+
+def replayed(buttons: str, steps: int) -> tuple[np.ndarray, float]:
+    """What is seen after so many steps of a kept game, and the points until then."""
+    presses = iter(buttons)
+    game = "bricks", [steps], experiment.FILM_SEED, 2
+    (picture,), points = film(lambda seen: ord(next(presses)) - ord("a"), *game)
+    return picture, points
+
+
+def test_the_last_row_has_a_game_of_the_trained_agent_that_can_be_played_again():
+    rows = table(RELEASED)
+    assert rows.buttons.iloc[:-1].isna().all()
+    kept = rows.buttons.iloc[-1]
+    assert set(kept) == set("abc")
+    trainer, _ = begun(RELEASED)
+    before = experiment.buttons(trainer)
+    while trainer.steps < TASK.steps:
+        trainer.update()
+    state = str(trainer.state_dict())
+    assert experiment.buttons(trainer) == kept != before
+    assert str(trainer.state_dict()) == state  # to be watched changes nothing
+    seen = []
+
+    def act(frames: np.ndarray) -> int:
+        seen.append(frames[-1].copy())
+        return trainer.choose(frames, draws)
+
+    draws = np.random.default_rng(experiment.FILM_SEED)
+    _, earned = film(act, "bricks", [experiment.FILMED], experiment.FILM_SEED, 2)
+    assert len(seen) == len(kept)
+    steps = len(kept) - 1
+    picture, points = replayed(kept, steps)
+    np.testing.assert_array_equal(picture, seen[steps])
+    assert points == earned  # the last step loses the last ball
 
 
 @pytest.mark.parametrize("stop", [1, 3])

@@ -14,12 +14,15 @@ compressed; the last layer are both heads.
 `return` is the mean score of the latest games of the training, which is what reference 33 draws, and, at each chance to
 prune, the reward. `compression_ratio` is equation 3 averaged over the updates so far; beside it equation 2
 (`ideal_ratio`), and equation 3 with a bitmap on coefficients (`coefficient_ratio`). `share` is P_comp / P_total.
+`buttons`, in the last row, is one game that the trained agent plays, the same for all agents: a letter a step, "a" for
+the first button. Whoever presses them again sees the game (`film`).
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+import numpy as np
 from torch import nn
 
 from lib import pruners
@@ -30,10 +33,13 @@ from lib.papers.gst.experiments import methods
 from lib.papers.gst.experiments.algorithm import Compression, GroupSparseTraining, begin, share
 from lib.papers.gst.experiments.methods import METHODS, RATIOS, Blocks, RewardPruning
 from lib.training import actor_critic
+from lib.training.vector_games import film
+
+FILMED, FILM_SEED = 300, 5  # steps of the game that is kept, and its seed
 
 KEYS = ("env", "learner", "method", "block", "shift", "conversion", "seed")
 INDEX = (*KEYS, "step")
-COLUMNS = (*INDEX, "return", "games", "sparsity", "phase", "share", *RATIOS)
+COLUMNS = (*INDEX, "return", "games", "sparsity", "phase", "share", *RATIOS, "buttons")
 
 
 @dataclass(frozen=True)
@@ -107,7 +113,23 @@ def run(configuration: dict, context: Context) -> list[dict]:
         on_progress=lambda: context.report_progress(f"{configuration['env']} {method}"),
     )
     key = {name: configuration[name] for name in KEYS} | {"share": share(trainer.network, layers(trainer.network))}
+    last = len(history) - 1
+    history = [row | {"buttons": buttons(trainer) if place == last else None} for place, row in enumerate(history)]
     return methods.rows(key, history, COLUMNS)
+
+
+def buttons(trainer: actor_critic.Trainer) -> str:
+    """Play one game with the agent as it is now, for at most FILMED steps: a letter for each button it presses."""
+    pressed: list[str] = []
+    draws = np.random.default_rng(FILM_SEED)
+
+    def act(seen: np.ndarray) -> int:
+        button = trainer.choose(seen, draws)
+        pressed.append(chr(ord("a") + button))
+        return button
+
+    film(act, trainer.games.name, [FILMED], FILM_SEED, trainer.settings.frames)
+    return "".join(pressed)
 
 
 def begun(configuration: dict) -> tuple[actor_critic.Trainer, GroupSparseTraining]:
