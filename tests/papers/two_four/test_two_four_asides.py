@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from lib import pruners
-from lib.companion.sweep.context import Context
+from lib.companion.sweep.context import Context, Stopped
 from lib.data import vision
 from lib.papers.two_four.experiments import two_four_asides as experiment
 from lib.papers.two_four.experiments import two_four_workflow as workflow
@@ -17,6 +17,7 @@ from lib.papers.two_four.experiments.variants import Variants
 from lib.pruners import calibration
 from lib.pruners.activations import Largest
 from lib.training.supervised import Training
+from tests.papers.stopping import StoppedAt
 
 EPOCHS = 2
 TRAINING = Training(EPOCHS, batch=16, learning_rate=0.1)
@@ -55,10 +56,11 @@ def watched() -> SimpleNamespace:
         calibrated.append((pruners.sparsity(model), ranges(model, batches)))
         return calibrated[-1][1]
 
-    few = {name: getattr(data, name)[:64] for name in ("train_inputs", "train_labels", "test_inputs", "test_labels")}
+    names = ("train_inputs", "train_labels", "test_inputs", "test_labels")
+    data = replace(data, **{name: getattr(data, name)[:64] for name in names})
     context = Context()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vision, "load", lambda name: replace(data, **few))
+        patch.setattr(vision, "load", lambda name: data)
         task = workflow.Task("digits", "small_resnet", 1, 0, TRAINING)
         beside = workflow.run(workflow.configurations(workflow.Settings((task,)))[0], Context())
         patch.setattr(Variants, "session", watch)
@@ -67,7 +69,8 @@ def watched() -> SimpleNamespace:
         configuration = experiment.configurations(experiment.Settings((task,)))[0]
         rows = experiment.run(configuration, context)
     assert experiment.units(configuration) == context.done
-    return SimpleNamespace(rows=rows, seen=seen, calibrated=calibrated, workflow=beside)
+    found = {"rows": rows, "seen": seen, "calibrated": calibrated, "workflow": beside}
+    return SimpleNamespace(**found, data=data, configuration=configuration)
 
 
 def test_rows_are_one_an_epoch_of_training_and_one_of_what_is_not_trained(watched):
@@ -128,6 +131,14 @@ def test_an_optimizer_with_kept_momenta_takes_the_step_that_the_earlier_one_woul
     update(model, first)
     assert torch.equal(copied.weight, model.weight)
     assert not torch.equal(plain.weight, model.weight)
+
+
+@pytest.mark.parametrize("stop", [EPOCHS, 4 * EPOCHS - 1])  # after the first session, and within that of old momenta
+def test_a_run_that_was_stopped_goes_on_to_the_same_rows(watched, monkeypatch, tmp_path, stop):
+    monkeypatch.setattr(vision, "load", lambda name: watched.data)
+    with pytest.raises(Stopped):
+        experiment.run(watched.configuration, StoppedAt(folder=tmp_path, units=stop))
+    assert experiment.run(watched.configuration, Context(folder=tmp_path)) == watched.rows
 
 
 def test_the_rate_that_is_not_reset_is_a_hundredth(watched):
