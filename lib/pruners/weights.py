@@ -1,4 +1,4 @@
-"""Describe one weight of a model: where it is, how it is the matrix of a product, or why it cannot be pruned."""
+"""Say of one weight of a model where it is, how it is the matrix of a product, or why it cannot be pruned."""
 
 from __future__ import annotations
 

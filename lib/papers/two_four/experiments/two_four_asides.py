@@ -1,4 +1,4 @@
-"""Try what paper 2 says in passing and gives no number for: old momenta, a low rate, early scales, sparse activations.
+"""Measure what paper 2 says in passing, without a number: old momenta, a low rate, early scales, sparse activations.
 
 One configuration is one network, one data set and one seed, trained into all its variants. The first five are those of
 `two_four_workflow` and `two_four_networks`:
