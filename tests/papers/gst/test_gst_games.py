@@ -71,14 +71,6 @@ def test_the_reward_is_the_mean_score_at_each_chance_to_prune():
         assert trainer.updates < 2 or algorithm.rewards == [measured]
 
 
-def replayed(buttons: str, steps: int) -> tuple[np.ndarray, float]:
-    """What is seen after so many steps of a kept game, and the points until then."""
-    presses = iter(buttons)
-    game = "bricks", [steps], experiment.FILM_SEED, 2
-    (picture,), points = film(lambda seen: ord(next(presses)) - ord("a"), *game)
-    return picture, points
-
-
 def test_the_last_row_has_a_game_of_the_trained_agent_that_can_be_played_again():
     rows = table(RELEASED)
     assert rows.buttons.iloc[:-1].isna().all()
@@ -101,9 +93,11 @@ def test_the_last_row_has_a_game_of_the_trained_agent_that_can_be_played_again()
     _, earned = film(act, "bricks", [experiment.FILMED], experiment.FILM_SEED, 2)
     assert len(seen) == len(kept)
     steps = len(kept) - 1
-    picture, points = replayed(kept, steps)
+    (picture,), points = experiment.replay(kept, "bricks", [steps])
     np.testing.assert_array_equal(picture, seen[steps])
     assert points == earned  # the last step loses the last ball
+    with pytest.raises(BadInput, match=f"{steps + 1} buttons are kept, so times may be 0 to {steps + 1}, not 900"):
+        experiment.replay(kept, "bricks", [0, 900])
 
 
 @pytest.mark.parametrize("stop", [1, 3])

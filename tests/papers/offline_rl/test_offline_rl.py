@@ -13,8 +13,9 @@ from lib.companion.sweep.grid import Grid
 from lib.papers.offline_rl.experiments import offline_rl as experiment
 from lib.papers.offline_rl.experiments import offline_rl_layers as layers
 from lib.papers.offline_rl.experiments import offline_rl_rounds
+from lib.training.agents import SCORING, Draws, Transitions, draw_batch, normalised
 from lib.training.bc import BCSettings, PlainBCSettings
-from lib.training.bcq import BCQSettings
+from lib.training.bcq import BCQ, BCQSettings
 
 pytestmark = pytest.mark.usefixtures("by_chance")
 NARROW = {
@@ -245,6 +246,35 @@ def test_each_run_of_a_stack_has_its_own_sparsity_and_its_own_masks():
         assert left == pytest.approx(100 * (1 - sparsity), abs=0.01)
     alone = table_of(replace(both, sparsities=(0.9,)))
     pd.testing.assert_frame_equal(found[found.sparsity == 0.9].reset_index(drop=True), alone)
+
+
+def test_of_the_gradient_all_is_left_without_pruning_and_what_the_kept_weights_have_after_it():
+    settings = layers.Settings(("hopper",), ("snip", "random"), (0.0, 0.95), seeds=1)
+    found = pd.DataFrame(layers.run(layers.configurations(settings)[0], Context()))
+    left = found.groupby(["sparsity", "pruner", "network"]).flow.sum()
+    assert left[0.0].tolist() == pytest.approx([100] * 10, rel=1e-4)
+    assert (left[0.95, "snip"] > left[0.95, "random"]).all()  # 5 % of the weights, those with large gradients or any
+
+
+def test_a_squared_gradient_is_that_of_the_networks_own_loss_over_the_weights_that_are_left():
+    """Of a critic's last layer four weights are left; their gradients are taken again as differences of two losses."""
+    agent = BCQ(11, [1.0] * 3, [0], BCQSettings(hidden=(8, 8), vae_hidden=(8, 8)))
+    data, _ = normalised(Transitions.of(layers.load("recorded", "hopper", "expert", 1000)), agent.settings)
+    weight = agent.networks["critic"][0].layers[2].weight.detach()  # [run, 1, 8]
+    weight[..., 4:] = 0
+    squares = layers.squared_gradients(agent, data)
+    batch = draw_batch(agent, data, Draws([0], "cpu"), 200, SCORING, 1)  # the second one: the first is scored
+
+    def loss(place: int, moved: float) -> float:
+        weight[..., place] += moved
+        value = agent.objectives["critic"].loss(*batch).item()
+        weight[..., place] -= moved
+        return value
+
+    slopes = [(loss(place, 0.1) - loss(place, -0.1)) / 0.2 for place in range(4)]
+    assert any(slopes)
+    squared = sum(slope**2 for slope in slopes)
+    assert float(squares["critic.0.layers.2.weight"]) == pytest.approx(squared, rel=0.01)
 
 
 @pytest.mark.parametrize("experiment", [experiment, offline_rl_rounds])

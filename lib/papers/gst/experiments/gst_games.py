@@ -15,11 +15,12 @@ compressed; the last layer are both heads.
 prune, the reward. `compression_ratio` is equation 3 averaged over the updates so far; beside it equation 2
 (`ideal_ratio`), and equation 3 with a bitmap on coefficients (`coefficient_ratio`). `share` is P_comp / P_total.
 `buttons`, in the last row, is one game that the trained agent plays, the same for all agents: a letter a step, "a" for
-the first button. Whoever presses them again sees the game (`film`).
+the first button. `replay` presses them again and shows the game.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -130,6 +131,23 @@ def buttons(trainer: actor_critic.Trainer) -> str:
 
     film(act, trainer.games.name, [FILMED], FILM_SEED, trainer.settings.frames)
     return "".join(pressed)
+
+
+def replay(pressed: str, env: str, times: Sequence[int]) -> tuple[list[np.ndarray], float]:
+    """Press the `buttons` of a kept game again: its pictures at some moments and its score, as `film` gives them.
+
+    Args:
+        pressed: a letter a step, as in the column `buttons`.
+        env: the game they were pressed in.
+        times: after how many steps a picture is taken, at most as many as there are letters.
+
+    Raises:
+        BadInput: a time after the last button; or see `film`.
+    """
+    if max(times, default=0) > len(pressed):
+        raise BadInput(f"{len(pressed)} buttons are kept, so times may be 0 to {len(pressed)}, not {max(times)}")
+    presses = iter(pressed)
+    return film(lambda seen: ord(next(presses)) - ord("a"), env, times, FILM_SEED)
 
 
 def begun(configuration: dict) -> tuple[actor_critic.Trainer, GroupSparseTraining]:

@@ -2,6 +2,10 @@
 
 One configuration is an environment and a seed: the networks of BCQ are scored on one batch and pruned. BC's two
 networks are BCQ's encoder and decoder, with the same scores.
+
+`flow` is what is left of the gradient, which GraSP is to preserve (section 3.2): the squared norm of the gradient of
+the loss over the weights that a layer keeps, on a batch that no score has seen, in percent of that over all weights of
+its network before pruning. The layers of a network add up to what the network has left.
 """
 
 from __future__ import annotations
@@ -9,13 +13,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+import torch
+from torch import Tensor
+
 from lib import pruners
 from lib.base import BadInput, refuse_twice, refuse_unknown
 from lib.companion.sweep.context import Context
 from lib.data import offline_rl
 from lib.data.offline_rl.names import QUALITIES, environment
 from lib.training import offline
-from lib.training.agents import Transitions, normalised
+from lib.training.agents import SCORING, Agent, Draws, Transitions, draw_batch, normalised
 from lib.training.bcq import BCQ, BCQSettings
 
 # Observations scaled, as in the first author's later code; as they are; scaled, with GraSP's gradient and Hessian of
@@ -23,7 +30,7 @@ from lib.training.bcq import BCQ, BCQSettings
 VARIANTS = {"normalised": {}, "raw": {"normalise": False}, "alone": {"ranked": "alone"}}
 KEYS = ("data", "env", "variant", "seed")
 INDEX = ("data", "env", "variant", "pruner", "sparsity", "seed", "network", "layer")
-COLUMNS = (*INDEX, "weights", "kept")
+COLUMNS = (*INDEX, "weights", "kept", "flow")
 
 
 @dataclass(frozen=True)
@@ -81,7 +88,7 @@ def units(configuration: dict) -> int:
 
 
 def run(configuration: dict, context: Context) -> list[dict]:
-    """Prune; one row a pruner, sparsity and layer, `kept` in percent of the layer's weights."""
+    """Prune; one row a pruner, sparsity and layer, `kept` in percent of the layer's weights, `flow` as above."""
     env, seed = configuration["env"], configuration["seed"]
     bundle = load(*(configuration[name] for name in ("source", "env", "quality", "transitions")))
     settings = BCQSettings(**VARIANTS[configuration["variant"]])
@@ -89,20 +96,43 @@ def run(configuration: dict, context: Context) -> list[dict]:
     stack = [offline.Run(seed, name, s) for name in configuration["pruners"] for s in configuration["sparsities"]]
     known = environment(env)
     agent = BCQ(known.observations, [1.0] * known.actions, [seed] * len(stack), settings, context.device)
+    before = squared_gradients(agent, data)
     offline.prune(agent, data, stack)
-    rows = []
+    after, rows = squared_gradients(agent, data), []
     for layer in pruners.prunable(agent.networks):
         network, position = place(layer.name)
+        whole = torch.stack([squares for name, squares in before.items() if place(name)[0] == network]).sum(0)
+        flow = 100 * after[layer.name] / whole
         for number, of in enumerate(stack):
             kept = 100 * float((layer.weight[number] != 0).float().mean())
             key = {name: configuration[name] for name in KEYS} | {"pruner": of.pruner, "sparsity": of.sparsity}
             key |= {"network": network, "layer": position, "weights": layer.weight[number].numel(), "kept": kept}
-            rows.append(key)
+            rows.append(key | {"flow": float(flow[number])})
     context.report_progress(f"{env} {seed}")
     return rows
 
 
 load = lru_cache(maxsize=1)(offline_rl.load)  # configurations of an environment follow each other and share its data
+
+
+def squared_gradients(agent: Agent, data: Transitions) -> dict[str, Tensor]:
+    """Square the gradient of each network's own loss and add it up over the weights that are not zero.
+
+    Returns:
+        {layer's name in `agent.networks`: [run]}.
+    """
+    names = {layer.module: layer.name for layer in pruners.prunable(agent.networks)}
+    draws, settings = Draws(agent.seeds, agent.device), offline.Pruning()
+    found = {}
+    for objective in agent.objectives.values():
+        # the place behind those of the batches that are scored
+        batch, noise = draw_batch(agent, data, draws, settings.grasp_batch, SCORING, settings.batches)
+        layers = pruners.prunable(objective.ranked)
+        weights = [layer.module.weight for layer in layers]
+        gradients = torch.autograd.grad(objective.loss(batch, noise).sum(), weights)
+        for layer, gradient in zip(layers, gradients, strict=True):
+            found[names[layer.module]] = ((layer.weight != 0) * gradient).square().flatten(1).sum(1)
+    return found
 
 
 def place(name: str) -> tuple[str, int]:
