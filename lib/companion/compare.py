@@ -120,7 +120,9 @@ def summary(scale: str, tables: Mapping[str, Difference], root: Path = base.ROOT
     where = f" ({worst.where}, {path})" if worst.where else ""
     largest = f"largest difference of a number from the committed one: {worst.numbers:.4g}{where}"
     if all(found == Difference(0.0) for found in tables.values()):
-        largest = f"largest difference 0: every number and word of {len(tables)} tables is as committed"
+        largest = (
+            f"largest difference 0: every number and word of {len(tables)} tables of the {scale} scale is as committed"
+        )
     elif others := sum(bool(found.shape) for found in tables.values()):
         largest += f"; of {len(tables)} tables {others} differ in rows, columns, words or where numbers are finite"
     lines.append(largest)
@@ -128,14 +130,14 @@ def summary(scale: str, tables: Mapping[str, Difference], root: Path = base.ROOT
     return lines
 
 
-def details(tables: Mapping[str, Difference]) -> list[str]:
-    """Write a line for each table that is not as committed."""
+def details(tables: Mapping[str, Difference], scale: str) -> list[str]:
+    """Write a line for each table of a scale that is not as committed."""
     lines = []
     for name, found in tables.items():
         gap = f"up to {found.numbers:.4g} in {found.where}" if found.where and np.isfinite(found.numbers) else ""
         if text := "; ".join(part for part in (found.shape, gap) if part):
             lines.append(f"{name}: {text}")
-    return lines or [f"all {len(tables)} tables are as committed"]
+    return lines or [f"all {len(tables)} tables of the {scale} scale are as committed"]
 
 
 def main(words: list[str] | None = None) -> None:
@@ -146,7 +148,7 @@ def main(words: list[str] | None = None) -> None:
     asked = parser.parse_args(words)
     with base.program("lib.compare"):
         tables = against_commit(asked.scale)
-        print("\n".join(details(tables) if asked.all else summary(asked.scale, tables)))
+        print("\n".join(details(tables, asked.scale) if asked.all else summary(asked.scale, tables)))
 
 
 if __name__ == "__main__":

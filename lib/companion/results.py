@@ -47,7 +47,10 @@ def read_runs(experiment: str, scale: str, results: Path = base.RESULTS) -> pd.D
             word among numbers, lacks one of the experiment's columns, or has a row twice.
     """
     path = results / scale / "runs" / f"{experiment}.csv"
+    if scale not in SCALES:
+        raise BadInput(f"no scale {scale!r}; there are: {', '.join(SCALES)}")
     if not path.exists():
+        module_of(experiment)  # refuses what is no experiment
         raise BadInput(f"{path.name} has no runs at scale {scale}; python -m lib.sweep {experiment} --scale {scale}")
     rows = read_csv(path)
     _refuse_altered(path)

@@ -146,7 +146,8 @@ def fitting(model: nn.Module, select: Select = None) -> list[str]:
         BadInput: there is none.
     """
     if not (names := eligible(model, select)):
-        raise BadInput(f"no layer of {type(model).__name__} has an inner dimension that fits: see pruners.layer_rule")
+        why = "a multiple of 16 is needed; pruners.layer_rule says it layer by layer"
+        raise BadInput(f"no layer of {type(model).__name__} has an inner dimension that fits: {why}")
     return names
 
 

@@ -147,6 +147,12 @@ def score_of(name: str, data: Transitions, settings: Pruning) -> Callable[[Agent
         tensors, layers = {}, {}
         for number, objective in enumerate(agent.objectives.values()):
             found = _scored(name, agent, objective, data, number, settings, step)
+            if not isinstance(found, pruners.Scores):
+                raise BadInput(
+                    f"score {name!r} gives a {type(found).__name__}: expected pruners.Scores(tensors, layers)"
+                )
+            if left := {layer.name for layer in pruners.prunable(objective.ranked)} - found.keys():
+                raise BadInput(f"score {name!r} has nothing for {min(left)}: it would stay dense at any sparsity")
             for ranked, values in found.items():
                 layer = found.layers[ranked]
                 tensors[names[layer.module]] = values

@@ -91,7 +91,10 @@ def test_what_is_wholly_as_committed_is_said_to_be_so_and_nothing_else_is(tmp_pa
         return summary("quick", named, tmp_path)[2]
 
     same = Difference(0.0)
-    assert ending(a=same, b=same) == "largest difference 0: every number and word of 2 tables is as committed"
+    assert (
+        ending(a=same, b=same)
+        == "largest difference 0: every number and word of 2 tables of the quick scale is as committed"
+    )
     assert ending(a=same, b=Difference(0.5, "x")).endswith("committed one: 0.5 (x, results/quick/runs/b.csv)")
     gone = Difference(float("inf"), shape="2 rows, committed 3")
     assert ending(a=same, b=gone).endswith(
@@ -104,8 +107,8 @@ def test_what_is_wholly_as_committed_is_said_to_be_so_and_nothing_else_is(tmp_pa
 
 def test_the_details_have_a_line_for_each_table_that_differs():
     found = {"a.csv": Difference(0.0), "b.csv": Difference(2.5, "x"), "c.csv": Difference(float("inf"), shape="gone")}
-    assert details(found) == ["b.csv: up to 2.5 in x", "c.csv: gone"]
-    assert details({"a.csv": Difference(0.0)}) == ["all 1 tables are as committed"]
+    assert details(found, "quick") == ["b.csv: up to 2.5 in x", "c.csv: gone"]
+    assert details({"a.csv": Difference(0.0)}, "real") == ["all 1 tables of the real scale are as committed"]
 
 
 def test_a_scale_without_tables_is_refused_in_one_line(capsys: pytest.CaptureFixture):
@@ -121,7 +124,7 @@ def test_a_number_that_became_infinite_or_finite_again_is_a_difference(tmp_path:
     for new, old in ((infinite, OLD), (OLD, infinite), (negative, infinite)):
         found = difference(new, old)
         assert (found.numbers, found.shape) == (float("inf"), "value: infinite on one side only")
-    assert details({"a.csv": found}) == ["a.csv: value: infinite on one side only"]
+    assert details({"a.csv": found}, "quick") == ["a.csv: value: infinite on one side only"]
 
 
 def test_the_largest_difference_is_one_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

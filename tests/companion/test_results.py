@@ -12,8 +12,12 @@ from lib.companion import csv_files, results
 
 
 def test_missing_runs_and_claims_say_which_command_makes_them(tmp_path: Path):
-    with pytest.raises(BadInput, match=r"python -m lib\.sweep rl --scale real$"):
-        results.read_runs("rl", "real", tmp_path)
+    with pytest.raises(BadInput, match=r"python -m lib\.sweep npn_moons --scale real$"):
+        results.read_runs("npn_moons", "real", tmp_path)
+    with pytest.raises(BadInput, match=r"^no experiment 'npn_mons'; there are: gst_bc, "):
+        results.read_runs("npn_mons", "real", tmp_path)
+    with pytest.raises(BadInput, match=r"^no scale 'rael'; there are: quick, real, paper$"):
+        results.read_runs("npn_moons", "rael", tmp_path)
     with pytest.raises(BadInput, match=r"no claims at scale real; python -m lib\.claims$"):
         results.read_claims("real", tmp_path)
 

@@ -6,7 +6,7 @@ import hashlib
 import importlib
 import importlib.util
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -32,6 +32,7 @@ from lib.companion.statistics import (
     together,
     verdict,
 )
+from lib.companion.sweep.grid import names
 
 Measured = float | Mapping[str, float | Mapping[int, float] | Interval]
 
@@ -110,12 +111,7 @@ def measure(claim: Claim, paper: Paper, runs: pd.DataFrame | None) -> Measured:
     From runs a cell may be an interval already, where there is more to it than seeds. The function is the one of this
     name in the paper's measures.py, which is found by the name of its folder.
     """
-    module = f"lib.papers.{paper.name}.measures"
-    there = paper.name and importlib.util.find_spec(f"lib.papers.{paper.name}") and importlib.util.find_spec(module)
-    function = getattr(importlib.import_module(module), str(claim.measure["function"]), None) if there else None
-    if function is None:
-        where = f"lib/papers/{paper.name}/measures.py"
-        raise BadInput(f"claim {claim.id}: no measure {claim.measure['function']!r} in {where}")
+    function = measure_of(claim, paper)
     arguments = {k: v for k, v in claim.measure.items() if k not in ("function", "run", "bench")}
     try:
         return function(**arguments) if runs is None else function(runs, **arguments)
@@ -125,11 +121,41 @@ def measure(claim: Claim, paper: Paper, runs: pd.DataFrame | None) -> Measured:
         raise
     except BadInput as error:
         raise Unmeasurable(str(error)) from error
+    except ValueError as error:
+        raise BadInput(f"claim {claim.id}: {claim.measure['function']} fails: {error}") from error
     except (AttributeError, KeyError) as error:
         lacking = error.name if isinstance(error, AttributeError) else error.args[0]
         if runs is None or lacking in runs:
             raise
         raise BadInput(f"claim {claim.id}: the table that it is measured on has no column {lacking!r}") from error
+
+
+def measure_of(claim: Claim, paper: Paper) -> Callable[..., Measured]:
+    """Find the function that a claim names in the paper's measures.py.
+
+    Raises:
+        BadInput: there is none, or the claim names a run of no experiment.
+    """
+    module = f"lib.papers.{paper.name}.measures"
+    there = paper.name and importlib.util.find_spec(f"lib.papers.{paper.name}") and importlib.util.find_spec(module)
+    function = getattr(importlib.import_module(module), str(claim.measure["function"]), None) if there else None
+    if function is None:
+        where = f"lib/papers/{paper.name}/measures.py" + ("" if there else ", a file that is not there")
+        raise BadInput(f"claim {claim.id}: no measure {claim.measure['function']!r} in {where}")
+    return function
+
+
+def refuse_misspelt(paper: Paper, ids: Collection[str]) -> None:
+    """Refuse claims whose function or run there is not, before their criteria are written for good.
+
+    Raises:
+        BadInput: one of these claims is measured by an unknown function, or on the run of no experiment.
+    """
+    for claim in paper.claims:
+        if claim.id in ids and claim.measure:
+            measure_of(claim, paper)
+            if (run := claim.measure.get("run")) is not None and run not in names():
+                raise BadInput(f"claim {claim.id}: no experiment {run!r}; there are: {', '.join(names())}")
 
 
 _exact_numbers: dict[str, float] = {}  # of definitions, which are the same at every scale

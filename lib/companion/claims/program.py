@@ -12,7 +12,7 @@ from pathlib import Path
 from lib import base
 from lib.base import BadInput, writable
 from lib.companion.claims import papers, readme, written
-from lib.companion.claims.judge import judge
+from lib.companion.claims.judge import judge, refuse_misspelt
 from lib.companion.claims.scorecard import scorecard
 from lib.companion.csv_files import write_csv, write_text
 from lib.companion.sweep.settings import SCALES
@@ -70,6 +70,7 @@ def write_criteria(because: str = "", folder: Path = base.PAPERS) -> None:
     for paper in there:
         earlier = written.committed(paper.name, folder)
         texts[paper.name], ids = written.write(paper.criteria(), texts[paper.name], at, because, earlier)
+        refuse_misspelt(paper, ids)
         new += ids
     for name, text in texts.items():  # when all of them could be written
         if text != (path := folder / name / "claims.yaml").read_text():

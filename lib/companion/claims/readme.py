@@ -97,7 +97,7 @@ def totals(claims: pd.DataFrame) -> str:
     numbers = ", ".join(f"{measured[verdict]} *{verdict}*" for verdict in VERDICTS)
     good = claims[(claims.verdict == REPRODUCED) & (claims.kind.map(GROUPS) == "measured")]
     toy = int((good.scale == "quick").sum())
-    first = f"What the papers say, here and there against a fairer rival, makes {measured.sum()} rows that need runs: "
+    first = f"The papers' claims, some of them against a fairer rival, make {measured.sum()} rows that need runs: "
     second = f"Of the reproduced {toy} stand on the quick scale alone."
     return f"{first}{numbers}. {second} Of {arithmetic.sum()} arithmetic rows {arithmetic[VERDICTS[0]]} hold."
 

@@ -149,5 +149,9 @@ def committed(name: str, folder: Path = base.PAPERS) -> dict[str, Criterion]:
     """Read the criteria of a paper as the last commit has them, by the claim's id; none where there is none."""
     command = ["git", "show", f"HEAD:./{name}/claims.yaml"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    claims = yaml.safe_load(done.stdout)["claims"] if done.returncode == 0 else []
-    return {one["id"]: Criterion(**one["criterion"]) for one in claims if "criterion" in one}
+    try:
+        content = yaml.safe_load(done.stdout) if done.returncode == 0 else None
+    except yaml.YAMLError:  # a draft was committed, which held no criterion that anybody could have read
+        content = None
+    claims = content.get("claims") if isinstance(content, dict) else None
+    return {one["id"]: Criterion(**one["criterion"]) for one in claims or [] if "criterion" in one}

@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
@@ -118,7 +118,8 @@ def module_of(name: str) -> str:
         BadInput: there is no such experiment.
     """
     if name not in names():
-        raise BadInput(f"no experiment {name!r}; there are: {', '.join(names())}")
+        rule = "a file lib/papers/PAPER/experiments/PAPER_*.py is one"
+        raise BadInput(f"no experiment {name!r}; there are: {', '.join(names())} ({rule})")
     path = next(base.PAPERS.glob(f"*/experiments/{name}.py"))
     return f"lib.papers.{paper_of(path)}.experiments.{name}"
 
@@ -133,7 +134,13 @@ def grid(name: str, scale: str, params: Path = base.PARAMS) -> Grid:
     experiment = load(name)
     chosen = build(experiment.Settings, settings.read(name, scale, params), f"{scale}.{name}")
     source_hash = imported_hash(name)
-    configurations = {key(c, source_hash): c for c in experiment.configurations(chosen)}
+    listed = experiment.configurations(chosen)
+    if not isinstance(listed, list) or not all(isinstance(c, dict) for c in listed):
+        raise BadInput(f"{name}: configurations gives {type(listed).__name__}: expected a list of dictionaries")
+    try:
+        configurations = {key(c, source_hash): c for c in listed}
+    except TypeError as error:
+        raise BadInput(f"{name}: a configuration holds what is no plain value: {error}; int(...) makes one") from error
     if not configurations:
         raise BadInput(f"{scale}.{name}: nothing to run; name at least one task and one seed")
     if len(configurations) > 1 and not keys_of(experiment, configurations.values()):
@@ -145,7 +152,7 @@ def grid(name: str, scale: str, params: Path = base.PARAMS) -> Grid:
     if not configurations.keys() >= set(needs.values()):
         raise BadInput(f"{scale}.{name}: a configuration needs another that is not in the grid")
     refuse_other_in_a_file(laid)
-    if len({laid.identity(c) for c in configurations.values()}) < len(experiment.configurations(chosen)):
+    if len({laid.identity(c) for c in configurations.values()}) < len(listed):
         raise BadInput(f"{scale}.{name}: two configurations share the same {', '.join(laid.keys)}")
     return laid
 
@@ -185,6 +192,8 @@ def load(name: str) -> ModuleType:
     for needed, what in NEEDED.items():
         if not hasattr(module, needed):
             raise BadInput(f"the experiment {name} has no {needed}: {what}")
+    if not is_dataclass(module.Settings):
+        raise BadInput(f"Settings of the experiment {name} is no dataclass: put @dataclass(frozen=True) above it")
     if isinstance(module.COLUMNS, str):
         raise BadInput(
             f"COLUMNS of the experiment {name} is one text: expected a tuple of names, ({module.COLUMNS!r},)"

@@ -6,7 +6,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from lib.companion import plots
-from lib.papers.gst.measures import KEYS, METHODS
+from lib.papers.gst.measures import KEYS
+from lib.papers.gst.ways import METHODS
 
 # way of training: (label, colour, marker, line)
 METHODS = {

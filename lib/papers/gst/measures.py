@@ -22,6 +22,7 @@ from lib.papers.gst.definitions import (  # noqa: F401 (claims look all measures
     weight_share,
 )
 from lib.papers.gst.experiments.compression import ratio
+from lib.papers.gst.ways import METHODS, method_of, offline_method_of
 
 KEYS = ["env", "method", "block", "shift", "conversion", "start", "reward", "seed"]  # what a run is
 SINGLE = {"block": 1, "shift": 0.0, "conversion": "none"}
@@ -31,13 +32,6 @@ OFFLINE_DENSE = {"block": 1, "shift": 0.0, "choice": "none", "kept": 1.0}
 PLACES = ["data", "network", "env", "learner"]  # of classifiers or of players
 BEYOND_KEYS = [*PLACES, "method", "block", "shift", "conversion", "seed"]
 PLAIN = {"method": "dense", **SINGLE}  # the dense classifier or player
-METHODS = {
-    "dense": "dense",
-    "gradual": "gradual pruning",
-    "rwp": "reward-aware pruning",
-    "regrow": "reward-aware pruning, weights may regrow",
-    "gst": "GST",
-}
 END = 0.2  # share of a training whose evaluations are averaged: a single one is noisy, the best would flatter
 
 
@@ -200,9 +194,13 @@ def _shifted(runs: pd.DataFrame) -> pd.Series:
     The sparsity does not tell: projection lowers it at once, and a row has what it is after that. Rows have the average
     ratio since the first step, of which six digits are kept.
     """
+    return ratio_between_rows(runs).groupby(runs.seed).diff() < -0.01
+
+
+def ratio_between_rows(runs: pd.DataFrame) -> pd.Series:
+    """Compute the ratio averaged since the row before, of one way's rows sorted by step; a seed's first has none."""
     sums = (runs.compression_ratio * runs.step).groupby(runs.seed)
-    now = sums.diff() / runs.groupby("seed").step.diff()  # the average since the row before
-    return now.groupby(runs.seed).diff() < -0.01
+    return sums.diff() / runs.groupby("seed").step.diff()
 
 
 def pruned(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None = None) -> Values:
@@ -231,6 +229,20 @@ def ratio_lead(
         both = pairs.paired(end, ["seed"], kind, kind | against, "compression_ratio")
         found |= {name: by_seed(100 * (both.one - both.other))} if len(both) else {}
     return found
+
+
+def ratio_swing_lead(runs: pd.DataFrame, chosen: Mapping[str, object], against: Mapping[str, object]) -> Values:
+    """Measure by how many points more the ratio of equation 3 changes during a training than in others of the same
+    seed: the highest minus the lowest average between two rows. Below 0 it is steadier.
+    """
+
+    def swing(kind: Mapping[str, object]) -> pd.Series:
+        mine = pairs.chosen(runs, kind).sort_values("step")
+        now = ratio_between_rows(mine).fillna(mine.compression_ratio).groupby(mine.seed)  # the first row is its own
+        return 100 * (now.max() - now.min())
+
+    found = {name: (swing(kind) - swing(kind | dict(against))).dropna() for name, kind in _kinds(runs, chosen)}
+    return {name: by_seed(leads) for name, leads in found.items() if len(leads)}
 
 
 def ratio_range(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None = None) -> Values:
@@ -264,31 +276,6 @@ def offline_lead(
         both = pairs.paired(runs, ["seed"], kind, kind | against, "normalised_return")
         found |= {name: by_seed(both.one - both.other)} if len(both) else {}
     return found
-
-
-def offline_method_of(row: object) -> str:
-    """Say what a way of training from fixed data is called: of a row with the columns OFFLINE_KEYS."""
-    return grouping(row) if row.choice == "none" else f"{row.choice}, {grouping(row)}, {100 * row.kept:g} % kept"
-
-
-def grouping(row: object) -> str:
-    """Say how its weights share numbers: of a row with the columns block and shift."""
-    if row.block == 1:
-        return "single weights"
-    return f"B = {row.block} (released at {row.shift:g})" if row.shift < 1 else f"B = {row.block} to the end"
-
-
-def method_of(row: object) -> str:
-    """Say what a run's way of training is called: of a row with the columns KEYS."""
-    text = METHODS[row.method]
-    if row.conversion != "none":
-        how = row.conversion.removesuffix("_block2").removesuffix("_block4").replace("_", " ")
-        text += f", B = {row.block}, then {row.block // 2} (at {row.shift:g}, {how})"
-    elif row.block > 1:
-        text += f", {grouping(row)}"
-    if start := getattr(row, "start", 0):
-        text += f", from step {start}"
-    return text + (", by evaluation" if getattr(row, "reward", "") == "evaluation" else "")
 
 
 def accuracy_lead(runs: pd.DataFrame, chosen: Mapping[str, object], against: Mapping[str, object] = PLAIN) -> Values:

@@ -96,6 +96,15 @@ def share(
     return by_cell(100 * both.one / both.other)
 
 
+def moved(runs: pd.DataFrame, variant: str, stage: int, data: Sequence[str] | None = None) -> Values:
+    """Measure how many percent of its weights a variant gains or loses after a stage, without sign, seed by seed.
+
+    Args: as `value`.
+    """
+    both = _side_by_side(runs, {"end": (variant, None), "then": (variant, stage)}, "parameters", data)
+    return by_cell(100 * (both.end / both.then - 1).abs())
+
+
 def factor(
     runs: pd.DataFrame,
     variants: Sequence[str],

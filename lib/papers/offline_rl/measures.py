@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from pandas.core.groupby import SeriesGroupBy
 from scipy import stats
 
 from lib.base import BadInput
@@ -15,6 +14,14 @@ from lib.companion.cells import Values, by_cell
 from lib.companion.pairs import Kind, chosen, last, paired
 from lib.companion.statistics import Interval, ratio_of_means
 from lib.papers.offline_rl.file_sizes import bcq_networks, megabytes
+from lib.papers.offline_rl.layer_measures import (  # noqa: F401 (claims look all measures of a paper up here)
+    emptiest_kept_more,
+    flow,
+    last_kept_more,
+    lead_of_last,
+    same_pattern,
+    spread,
+)
 
 INDEX = ["data", "env", "seed"]  # what a pruned agent shares with its rivals
 KEYS = ["data", "env", "algorithm", "pruner", "sparsity", "batches", "seed"]  # what tells runs apart
@@ -229,52 +236,6 @@ def seen_again(runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float)
     return _gain(_of(runs), _kind(algorithm, pruner, sparsity), "scaled", False, True, "unseen")
 
 
-def lead_of_last(runs: pd.DataFrame, pruner: str, sparsity: float, variant: str = "normalised") -> Values:
-    """Measure how much more of a network's last layer is kept than of its fullest other (paper 1, figure 3), in points.
-
-    Args:
-        runs: columns data, env, variant, pruner, sparsity, seed, network, layer (from 1), kept (percent).
-        variant: whether observations are "normalised" before they are scored, or "raw".
-
-    Returns:
-        {"data/env/network": {seed: points}}.
-    """
-    shares = _kept(runs, pruner, sparsity, variant)
-    return by_cell(shares.agg(lambda layers: layers.iloc[-1] - layers.iloc[:-1].max()))
-
-
-def spread(runs: pd.DataFrame, pruner: str, sparsity: float, variant: str = "normalised") -> Values:
-    """Measure how much more a network's fullest layer keeps than its emptiest, in points; arguments as in
-    `lead_of_last`.
-    """
-    shares = _kept(runs, pruner, sparsity, variant)
-    return by_cell(shares.max() - shares.min())
-
-
-def last_kept_more(
-    runs: pd.DataFrame, pruner: str, against: str, sparsity: float, variant: str = "normalised"
-) -> Values:
-    """Measure how much more of each network's last layer one pruner keeps than another, as `lead_of_last`; {} without
-    both.
-    """
-    one, other = (_kept(runs, name, sparsity, variant).last() for name in (pruner, against))
-    return by_cell((one - other).dropna())
-
-
-def same_pattern(runs: pd.DataFrame, pruner: str, against: str, sparsity: float, variant: str = "normalised") -> Values:
-    """Measure how alike two pruners order all layers of an agent by what they keep of them: {"data/env": {seed:
-    correlation}}.
-
-    Spearman's rank correlation over the layers of all networks, from -1 (the other way round) to 1 (the same order). It
-    is {} where one of the two is missing. Arguments as in `lead_of_last`.
-    """
-    both = chosen(runs, {"sparsity": sparsity, "variant": variant, "pruner": [pruner, against]})
-    shares = both.pivot(index=[*INDEX, "network", "layer"], columns="pruner", values="kept").dropna()
-    if not {pruner, against} <= set(shares):
-        return {}
-    return by_cell(shares.groupby(level=INDEX).apply(lambda one: one[pruner].corr(one[against], method="spearman")))
-
-
 def worst_gap(form: str, sparsity: float, printed: Mapping[str, float]) -> float:
     """Find the largest relative difference, in percent, between files and the sizes printed for them.
 
@@ -367,9 +328,3 @@ def _of(
     runs = runs if envs is None else runs[runs.env.isin(envs)]
     wanted = {name: value for name, value in columns.items() if value is not None}
     return chosen(runs, {name: value for name, value in wanted.items() if name != "variant" or name in runs})
-
-
-def _kept(runs: pd.DataFrame, pruner: str, sparsity: float, variant: str) -> SeriesGroupBy:
-    """What a pruner keeps of the layers, in their order: a group a network and seed."""
-    runs = chosen(runs, {"sparsity": sparsity, "variant": variant, "pruner": pruner})
-    return runs.sort_values("layer").groupby(["data", "env", "network", "seed"]).kept

@@ -101,7 +101,7 @@ def test_writing_changes_only_what_is_between_the_markers(place: tuple[Path, Pat
     assert (first, between) == ("# Title\n\n", "\n\nIt gains 1.23 [-0.5, 3] points.\n\n")
     assert text.endswith(f"{readme.end('counts')}\n\nAfter.\n")
     counted = rest.split(readme.begin("counts"))[1].split(readme.end("counts"))[0].strip()
-    first = "What the papers say, here and there against a fairer rival, makes 2 rows that need runs: "
+    first = "The papers' claims, some of them against a fairer rival, make 2 rows that need runs: "
     first += "0 *reproduced*, 0 *partly*, 1 *undecided*, 0 *differs*, 0 *moot*, 1 *not run*. "
     first += "Of the reproduced 0 stand on the quick scale alone."
     said, table = counted.split("\n\n")

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "claims.yaml").write_text(TEXT)
     monkeypatch.setattr(written, "commit", lambda: "1234567")
+    monkeypatch.setattr(program, "refuse_misspelt", lambda paper, ids: None)  # the toy has neither measures nor runs
     return tmp_path
 
 
@@ -196,3 +198,33 @@ def test_to_delete_the_line_of_a_committed_criterion_is_no_way_round_a_reason(fo
         program.write_criteria(folder=folder)
     program.write_criteria(because="it was too strict", folder=folder)
     assert papers.read(folder)[0].claims[0].criterion.because == "it was too strict"
+
+
+@pytest.mark.parametrize("draft", ["", "paper: 7\n", "claims:\n", "claims: [\n", "- a list\n"])
+def test_a_draft_that_was_committed_held_no_criterion(folder: Path, draft: str):
+    (folder / "own" / "claims.yaml").write_text(draft)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "m"]):
+        subprocess.run([*git, *words], cwd=folder, check=True)
+    (folder / "own" / "claims.yaml").write_text(TEXT)
+    program.write_criteria(folder=folder)
+    assert len(lines(folder)) == 2
+
+
+@pytest.mark.parametrize(
+    ("changed", "line"),
+    [
+        ({"function": "gian"}, "claim npn-gates-split: no measure 'gian' in lib/papers/npn/measures.py"),
+        ({"run": "npn_abaltions"}, "claim npn-gates-split: no experiment 'npn_abaltions'; there are: gst_bc, "),
+    ],
+)
+def test_a_misspelt_function_or_run_is_refused_before_its_criterion_is_written(changed: dict, line: str):
+    paper = next(one for one in papers.read() if one.name == "npn")
+    claims = [
+        replace(claim, measure=claim.measure | changed) if claim.id == "npn-gates-split" else claim
+        for claim in paper.claims
+    ]
+    judge.refuse_misspelt(paper, [claim.id for claim in paper.claims])
+    judge.refuse_misspelt(replace(paper, claims=claims), ["npn-tau-size"])  # it has its criterion: the judge says more
+    with pytest.raises(BadInput, match=line):
+        judge.refuse_misspelt(replace(paper, claims=claims), ["npn-gates-split"])

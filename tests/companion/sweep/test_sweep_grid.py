@@ -59,7 +59,7 @@ def test_two_configurations_that_differ_but_share_their_keys_are_refused(toy, mo
 
 
 def test_an_unknown_experiment_is_refused_with_those_there_are(toy):
-    with pytest.raises(BadInput, match=r"^no experiment 'tyo'; there are: other, toy$"):
+    with pytest.raises(BadInput, match=r"^no experiment 'tyo'; there are: other, toy \(a file lib/papers/"):
         grid("tyo", "quick", toy.params)
 
 

@@ -299,3 +299,14 @@ def test_the_first_fifth_begins_where_the_sparsity_is_that_of_the_shift(table):
     table.loc[(table.method == "gst") & (table.step == 50), "return"] = 400.0  # 600 below; at 60 as the dense one
     gap = measures.gap_after_shift(table, {"method": "gst", "conversion": "none"})
     assert gap == {"a, GST, B = 4 (released at 0.5)": {0: -100 * 300 / 200, 1: -100 * 300 / 100}}
+
+
+def test_a_ratio_swings_from_its_lowest_stretch_to_its_highest_whatever_the_average_hides():
+    """Blocks save 0.7 until their release and 0.5 after it; pruning alone begins at 0 and reaches 0.6 in steps."""
+    blocks = shifting(FRIENDLY, [1.0] * 10, 6)
+    alone = shifting(RWP, [1.0] * 10, 11).sort_values("step")
+    alone["compression_ratio"] = (alone.step / 10 - 1).clip(upper=6).div(10).expanding().mean()
+    both = pd.concat([blocks, alone]).sample(frac=1, random_state=0)
+    found = measures.ratio_swing_lead(both, {"method": "gst"}, {"method": "rwp", **measures.SINGLE})
+    assert list(found.values()) == [{0: pytest.approx(20 - 60)}]
+    assert measures.ratio_swing_lead(blocks, {"method": "gst"}, {"method": "rwp", **measures.SINGLE}) == {}

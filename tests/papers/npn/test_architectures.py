@@ -51,6 +51,13 @@ def test_shares_and_factors():
         assert measures.factor(RUNS, order) == {"mnist/a": {0: 2.0, 1: 2.0}}
 
 
+def test_weights_move_after_a_stage_either_way():
+    changed = RUNS.assign(parameters=RUNS.parameters.where((RUNS.epoch != 4) | (RUNS.seed != 0), 99))
+    assert measures.moved(RUNS, "sparsify", stage=2) == {"mnist/a": {0: 0.0}}
+    assert measures.moved(changed, "sparsify", stage=2) == {"mnist/a": {0: pytest.approx(10)}}  # from 90 to 99
+    assert measures.moved(changed, "sparsify", stage=1) == {"mnist/a": {0: pytest.approx(87.625)}}  # from 800
+
+
 def test_means_are_not_apart_where_only_seeds_are():
     """Each seed of RUNS is twice apart, once either way: 180 and 60 expanded, 90 and 120 sparsified."""
     for order in (["expand", "sparsify"], ["sparsify", "expand"]):

@@ -316,6 +316,19 @@ def test_the_last_layer_is_held_against_the_fullest_other_and_between_pruners():
     assert measures.lead_of_last(runs, "snip", 0.95, "raw") == {"r/hopper/actor": {0: 7}}
     assert measures.spread(runs, "snip", 0.95, "raw") == {"r/hopper/actor": {0: 8}}
     assert measures.last_kept_more(runs, "grasp", "snip", 0.95, "raw") == {}
+    # of the emptiest layer SNIP keeps 4 in both seeds, GraSP 4 of the second one
+    assert measures.emptiest_kept_more(runs, "grasp", "snip", 0.95) == {"r/hopper/actor": {0: 0, 1: 0}}
+    fuller = runs.assign(kept=runs.kept + 3 * (runs.pruner == "grasp"))
+    assert measures.emptiest_kept_more(fuller, "grasp", "snip", 0.95) == {"r/hopper/actor": {0: 3, 1: 3}}
+
+
+def test_what_is_left_of_the_gradient_is_added_up_over_layers_and_compared_by_its_logarithm():
+    kept = {("snip", 0): [0.5, 0.2, 0.3], ("grasp", 0): [50, 0, 950], ("grasp", 1): [30, 40, 30]}
+    runs = layers_of({("normalised", pruner, 0.95, seed, "actor"): one for (pruner, seed), one in kept.items()})
+    runs = runs.rename(columns={"kept": "flow"})
+    assert measures.flow(runs, "grasp", 0.95) == {"r/hopper/actor": {0: 1, 1: 0}}  # ten times as much, and as much
+    assert measures.flow(runs, "grasp", 0.95, against="snip") == {"r/hopper/actor": {0: pytest.approx(3)}}
+    assert measures.flow(runs, "grasp", 0.95, against="random") == {}
 
 
 def test_patterns_are_alike_when_all_layers_of_an_agent_stand_in_the_same_order():
