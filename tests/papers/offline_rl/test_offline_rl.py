@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+import torch
 
 from lib import pruners
 from lib.base import BadInput, build
@@ -275,6 +276,24 @@ def test_a_squared_gradient_is_that_of_the_networks_own_loss_over_the_weights_th
     assert any(slopes)
     squared = sum(slope**2 for slope in slopes)
     assert float(squares["critic.0.layers.2.weight"]) == pytest.approx(squared, rel=0.01)
+
+
+def test_each_network_is_measured_with_its_own_mask_alone():
+    """Critics and encoder lose most weights: that changes the actor's and the decoder's gradient, not what is left."""
+    whole, pruned = (BCQ(11, [1.0] * 3, [0], BCQSettings(hidden=(8, 8), vae_hidden=(8, 8))) for _ in range(2))
+    data, _ = normalised(Transitions.of(layers.load("recorded", "hopper", "expert", 1000)), whole.settings)
+    for name in ("critic", "encoder"):
+        for layer in pruners.prunable(pruned.networks[name]):
+            layer.module.weight.data[..., 1:] = 0
+    before, together = layers.squared_gradients(whole, data), layers.squared_gradients(pruned, data)
+    found = layers.alone(pruned, whole, data)
+    assert set(found) == set(before)
+    for name in before:
+        same = name.startswith(("actor", "decoder"))
+        assert torch.equal(found[name], before[name]) == same
+        assert not torch.equal(together[name], before[name])
+    after = layers.squared_gradients(whole, data)
+    assert all(torch.equal(after[name], before[name]) for name in before)  # the whole one is whole again
 
 
 @pytest.mark.parametrize("experiment", [experiment, offline_rl_rounds])

@@ -5,11 +5,13 @@ networks are BCQ's encoder and decoder, with the same scores.
 
 `flow` is what is left of the gradient, which GraSP is to preserve (section 3.2): the squared norm of the gradient of
 the loss over the weights that a layer keeps, on a batch that no score has seen, in percent of that over all weights of
-its network before pruning. The layers of a network add up to what the network has left.
+its network before pruning. The layers of a network add up to what the network has left. Only that network is pruned
+then: an actor's gradient comes through a critic and a decoder's depends on an encoder, whose masks are not its own.
 """
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -95,14 +97,15 @@ def run(configuration: dict, context: Context) -> list[dict]:
     data, _ = normalised(Transitions.of(bundle, context.device), settings)
     stack = [offline.Run(seed, name, s) for name in configuration["pruners"] for s in configuration["sparsities"]]
     known = environment(env)
-    agent = BCQ(known.observations, [1.0] * known.actions, [seed] * len(stack), settings, context.device)
-    before = squared_gradients(agent, data)
+    agent, whole = (
+        BCQ(known.observations, [1.0] * known.actions, [seed] * len(stack), settings, context.device) for _ in range(2)
+    )
     offline.prune(agent, data, stack)
-    after, rows = squared_gradients(agent, data), []
+    before, after, rows = squared_gradients(whole, data), alone(agent, whole, data), []
     for layer in pruners.prunable(agent.networks):
         network, position = place(layer.name)
-        whole = torch.stack([squares for name, squares in before.items() if place(name)[0] == network]).sum(0)
-        flow = 100 * after[layer.name] / whole
+        all_of_it = torch.stack([squares for name, squares in before.items() if place(name)[0] == network]).sum(0)
+        flow = 100 * after[layer.name] / all_of_it
         for number, of in enumerate(stack):
             kept = 100 * float((layer.weight[number] != 0).float().mean())
             key = {name: configuration[name] for name in KEYS} | {"pruner": of.pruner, "sparsity": of.sparsity}
@@ -113,6 +116,22 @@ def run(configuration: dict, context: Context) -> list[dict]:
 
 
 load = lru_cache(maxsize=1)(offline_rl.load)  # configurations of an environment follow each other and share its data
+
+
+def alone(pruned: Agent, whole: Agent, data: Transitions) -> dict[str, Tensor]:
+    """Compute the `squared_gradients` of each network with its own weights pruned and all other networks whole.
+
+    Args:
+        whole: the same agent before it was pruned; it stays as it is.
+    """
+    found = {}
+    for name, network in whole.networks.items():
+        kept = copy.deepcopy(network.state_dict())
+        network.load_state_dict(pruned.networks[name].state_dict())
+        squares = squared_gradients(whole, data)
+        found |= {layer: squares[layer] for layer in squares if layer.split(".")[0] == name}
+        network.load_state_dict(kept)
+    return found
 
 
 def squared_gradients(agent: Agent, data: Transitions) -> dict[str, Tensor]:
