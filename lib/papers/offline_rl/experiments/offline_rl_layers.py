@@ -128,14 +128,17 @@ def alone(pruned: Agent, whole: Agent, data: Transitions) -> dict[str, Tensor]:
     for name, network in whole.networks.items():
         kept = copy.deepcopy(network.state_dict())
         network.load_state_dict(pruned.networks[name].state_dict())
-        squares = squared_gradients(whole, data)
+        squares = squared_gradients(whole, data, name)
         found |= {layer: squares[layer] for layer in squares if layer.split(".")[0] == name}
         network.load_state_dict(kept)
     return found
 
 
-def squared_gradients(agent: Agent, data: Transitions) -> dict[str, Tensor]:
+def squared_gradients(agent: Agent, data: Transitions, of: str | None = None) -> dict[str, Tensor]:
     """Square the gradient of each network's own loss and add it up over the weights that are not zero.
+
+    Args:
+        of: a network whose loss is enough; None: all.
 
     Returns:
         {layer's name in `agent.networks`: [run]}.
@@ -144,6 +147,8 @@ def squared_gradients(agent: Agent, data: Transitions) -> dict[str, Tensor]:
     draws, settings = Draws(agent.seeds, agent.device), offline.Pruning()
     found = {}
     for objective in agent.objectives.values():
+        if of is not None and of not in objective.ranked:
+            continue
         # the place behind those of the batches that are scored
         batch, noise = draw_batch(agent, data, draws, settings.grasp_batch, SCORING, settings.batches)
         layers = pruners.prunable(objective.ranked)
