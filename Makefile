@@ -66,5 +66,5 @@ lab: env ## Jupyter on the notebooks
 lock: ## requirements.txt from the ranges in pyproject.toml; OPTIONS=--upgrade also moves what is locked already
 	$(PYTHON) -m venv --clear .lock
 	.lock/bin/pip install --quiet --disable-pip-version-check uv
-	.lock/bin/uv pip compile pyproject.toml --extra companion -o requirements.txt --universal --python-version 3.11 --no-annotate --quiet $(OPTIONS)
+	.lock/bin/uv pip compile pyproject.toml --extra companion -o requirements.txt --universal --python-version 3.11 --fork-strategy fewest --no-annotate --quiet $(OPTIONS)
 	rm -rf .lock

@@ -91,6 +91,8 @@ def sentence(
             HEDGES, which leaves the answer to the reader.
     """
     rests_on = rests_on or {}
+    if not isinstance(rests_on, Mapping):
+        raise BadInput(f"rests_on={rests_on!r:.60}: expected a verdict for each claim, {{'its id': 'reproduced'}}")
     try:
         names = {re.split(r"[.\[]", place)[0] for _, place, _, _ in Formatter().parse(text) if place is not None}
     except ValueError as error:

@@ -47,6 +47,7 @@ def test_a_sentence_fails_when_its_verdict_has_changed_sides():
 @pytest.mark.parametrize(
     ("text", "rests_on", "what"),
     [
+        ("it holds", ["a-95"], r"rests_on=\['a-95'\]: expected a verdict for each claim"),
         ("{a-95}", {}, r"\{a-95\} is neither a value that was given nor a claim named in rests_on"),
         ("{a-95}", {"exact": "reproduced"}, r"\{a-95\} is neither"),
         ("fine", {"b": "differs"}, "no claim 'b' in the ledger"),

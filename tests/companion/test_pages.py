@@ -313,6 +313,7 @@ def test_a_folder_with_other_things_is_left_alone_and_pages_are_replaced(tmp_pat
     with pytest.raises(BadInput, match="holds other things than pages, which would be deleted: name an empty folder"):
         write(base.RESULTS, thesis.parent)
     assert thesis.read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]  # nothing is left beside it
     for _ in range(2):
         write(base.RESULTS, tmp_path / "new")
         assert (tmp_path / "new" / "index.html").read_text() == "pages"

@@ -2,6 +2,7 @@
 
 import importlib.util
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -189,7 +190,8 @@ def test_which_layers_sparse_tensor_cores_would_take_is_said_on_any_machine():
     table = export.semi_structured_layers(model).set_index("layer")
     assert table.taken.to_dict() == {"0.weight": False, "2.weight": True, "3.weight": False, "4.weight": False}
     assert table.why["0.weight"] == "torch has sparse tensors for nn.Linear only"
-    assert table.why["3.weight"].startswith("10 x 64 is not a multiple of 32 x 64")
+    # which of the two depends on how torch was built: for CUTLASS or for cuSPARSELt
+    assert re.match(r"10 x 64 is not a multiple of (32 x 64|16 x 16)", table.why["3.weight"])
     assert table.why["4.weight"] == "not 2:4"
 
 

@@ -43,7 +43,7 @@ def write(results: Path, out: Path) -> Path:
         BadInput: a folder that holds anything but pages or cannot be replaced, another process that writes there, no
             notebooks or damaged ones, pages with errors.
     """
-    _refuse_no_folder(out)
+    _refuse(out)
     with base.locked(out, "lib.pages"):
         _write(results, out)
     return out / "index.html"
@@ -56,9 +56,8 @@ def write_slides(results: Path, out: Path) -> list[Path]:
         BadInput: a folder that holds anything but what this program made, another process that writes there, no
             notebooks or damaged ones.
     """
-    _refuse_no_folder(out)
+    _refuse(out)
     with base.locked(out, "lib.pages"):
-        _refuse_others(out)
         notebooks = slides.read(results)
         base.writable(out)
         # before the decks, so that it knows them when this is stopped between two
@@ -66,12 +65,10 @@ def write_slides(results: Path, out: Path) -> list[Path]:
         return slides.write_decks(notebooks, out)
 
 
-def _refuse_no_folder(out: Path) -> None:
+def _refuse(out: Path) -> None:
+    """Refuse what is no folder for pages, before anything is left beside it."""
     if out.is_symlink() or (out.exists() and not out.is_dir()):
         raise BadInput(f"{out} is a {'link' if out.is_symlink() else 'file'}: name a folder, which may be absent")
-
-
-def _refuse_others(out: Path) -> None:
     if out.exists() and not (out / MARK).exists() and any(out.iterdir()):
         raise BadInput(f"{out} holds other things than pages, which would be deleted: name an empty folder")
 
@@ -84,7 +81,6 @@ def _own(out: Path) -> set[str]:
 def _write(results: Path, out: Path) -> None:
     """What `write` does once it has the folder for itself."""
     _restore(out)
-    _refuse_others(out)
     with tempfile.TemporaryDirectory() as temporary:
         source = Path(temporary)
         (source / "_static").mkdir()
