@@ -134,7 +134,7 @@ def measure_of(claim: Claim, paper: Paper) -> Callable[..., Measured]:
     """Find the function that a claim names in the paper's measures.py.
 
     Raises:
-        BadInput: there is none, or the claim names a run of no experiment.
+        BadInput: there is none.
     """
     module = f"lib.papers.{paper.name}.measures"
     there = paper.name and importlib.util.find_spec(f"lib.papers.{paper.name}") and importlib.util.find_spec(module)
