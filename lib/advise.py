@@ -106,7 +106,7 @@ def advise(
     rows = []
     for layer in layers:
         matrix, groups = _single(layer), getattr(layer.module, "groups", 1)
-        matrix = matrix.to(device, dtype)
+        own, matrix = matrix.dtype, matrix.to(device, dtype)
         m, k, n = len(matrix) // groups, matrix.shape[1], math.ceil(used.get(layer.name, 0))
         row = {"layer": layer.name, "m": m, "n": n, "k": k, "batch": batch}
         row["sparsity"] = float((matrix == 0).double().mean())
@@ -116,6 +116,8 @@ def advise(
         else:
             times = _times(layer.name, matrix, n, seconds)
             found = verdict(times, two_four.backend(dtype, device, n, m * k), rule_of_thumb(layer, n))
+            if own != dtype:
+                found["why"] += f"; timed in {str(dtype)[6:]}, the layer is {str(own)[6:]}"
             rows.append(row | {f"{key}_ms": median(each) for key, each in times.items()} | found)
     rest = survey(model)[1] if select is None else []
     rows += [{"layer": one.name, "batch": batch, "use": "dense", "why": one.why} for one in rest]

@@ -55,6 +55,14 @@ def test_each_layer_is_measured_as_the_product_it_amounts_to():
     assert set(table.use) <= {*METHODS, TIE}
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_a_layer_that_is_timed_in_another_precision_says_so(dtype: torch.dtype):
+    (why,) = advise(nn.Sequential(nn.Linear(16, 16)).to(dtype), 2, seconds=0).why
+    said = f"; timed in float32, the layer is {str(dtype).removeprefix('torch.')}"
+    assert why.endswith(said) == (dtype != torch.float32)
+    assert "timed in" not in why.removesuffix(said)
+
+
 def test_without_a_shape_each_linear_is_used_once():
     table = advise(nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 2)), 7, seconds=0)
     assert table[["m", "n", "k"]].to_numpy().tolist() == [[4, 7, 8], [2, 7, 4]]
