@@ -9,7 +9,7 @@ from pandas.core.groupby import SeriesGroupBy
 from lib.companion.cells import Values, by_cell
 from lib.companion.pairs import chosen
 
-AGENT = ["data", "env", "seed"]
+INDEX = ["data", "env", "seed"]  # what a pruned agent shares with its rivals
 
 
 def lead_of_last(runs: pd.DataFrame, pruner: str, sparsity: float, variant: str = "normalised") -> Values:
@@ -79,10 +79,10 @@ def same_pattern(runs: pd.DataFrame, pruner: str, against: str, sparsity: float,
     is {} where one of the two is missing. Arguments as in `lead_of_last`.
     """
     both = chosen(runs, {"sparsity": sparsity, "variant": variant, "pruner": [pruner, against]})
-    shares = both.pivot(index=[*AGENT, "network", "layer"], columns="pruner", values="kept").dropna()
+    shares = both.pivot(index=[*INDEX, "network", "layer"], columns="pruner", values="kept").dropna()
     if not {pruner, against} <= set(shares):
         return {}
-    return by_cell(shares.groupby(level=AGENT).apply(lambda one: one[pruner].corr(one[against], method="spearman")))
+    return by_cell(shares.groupby(level=INDEX).apply(lambda one: one[pruner].corr(one[against], method="spearman")))
 
 
 def _kept(runs: pd.DataFrame, pruner: str, sparsity: float, variant: str, column: str = "kept") -> SeriesGroupBy:

@@ -15,6 +15,7 @@ from lib.companion.pairs import Kind, chosen, last, paired
 from lib.companion.statistics import Interval, ratio_of_means
 from lib.papers.offline_rl.file_sizes import bcq_networks, megabytes
 from lib.papers.offline_rl.layer_measures import (  # noqa: F401 (claims look all measures of a paper up here)
+    INDEX,
     emptiest_kept_more,
     flow,
     last_kept_more,
@@ -23,7 +24,6 @@ from lib.papers.offline_rl.layer_measures import (  # noqa: F401 (claims look al
     spread,
 )
 
-INDEX = ["data", "env", "seed"]  # what a pruned agent shares with its rivals
 KEYS = ["data", "env", "algorithm", "pruner", "sparsity", "batches", "seed"]  # what tells runs apart
 DRAWS = 10_000  # of an interval's samples
 
