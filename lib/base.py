@@ -39,7 +39,16 @@ class BadInput(ValueError):
 
     The message is one line that names what was wrong and what would be right. Programs print it and exit with
     status 2; it is never caught to be ignored.
+
+    Args:
+        messages: one for each fault. What they quote may be written on several lines, as a tensor is; they stay one.
     """
+
+    def __init__(self, *messages: str):
+        super().__init__(*(" ".join(message.split()) for message in messages))
+
+    def __str__(self) -> str:
+        return "\n".join(self.args)
 
 
 @contextmanager

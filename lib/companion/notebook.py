@@ -109,7 +109,7 @@ def execute_all(chosen: Sequence[str], parameters: dict, target: Path, folder: P
         if not isinstance(error, BadInput):
             raise error
     if errors:
-        raise BadInput("\n".join(map(str, errors)))
+        raise BadInput(*map(str, errors))
 
 
 def execute(name: str, parameters: dict, target: Path, folder: Path = base.NOTEBOOKS) -> None:

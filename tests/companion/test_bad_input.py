@@ -1,6 +1,7 @@
 """Damaged or senseless files of the pipeline are refused in one line: papers, runs, verdicts, notebooks."""
 
 import math
+import pickle
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -188,6 +189,7 @@ def test_what_a_stage_writes_is_not_deleted_before_it_is_made_anew():
     ("raised", "status", "line"),
     [
         (BadInput("it is bad"), 2, "lib.x: it is bad\n"),
+        (BadInput("[[1],\n   [2]]: a number was expected"), 2, "lib.x: [[1], [2]]: a number was expected\n"),
         (KeyboardInterrupt(), 130, "lib.x: stopped; files are whole, the same command starts again\n"),
         (
             OSError(28, "No space left", "a.csv"),
@@ -200,6 +202,11 @@ def test_a_program_ends_in_one_line(raised: BaseException, status: int, line: st
     with pytest.raises(SystemExit) as stop, base.program("lib.x"):
         raise raised
     assert (stop.value.code, capsys.readouterr()) == (status, ("", line))
+
+
+def test_several_faults_are_a_line_each_on_their_way_through_another_process():
+    error = pickle.loads(pickle.dumps(BadInput("two\nlines", "one")))
+    assert str(error) == "two lines\none"
 
 
 def test_a_fault_of_a_program_itself_keeps_its_traceback():

@@ -46,6 +46,7 @@ LOADED_FIRST = "numpy"  # of the libraries that read a setting when they are loa
 
 def main() -> None:
     """Print the settings for a shell: eval "$(python -m lib.companion.sweep.portable)" before a Dask worker."""
+    argparse.ArgumentParser(prog="lib.companion.sweep.portable", description=main.__doc__).parse_args()
     for name, value in SETTINGS.items():
         print(f"export {name}={shlex.quote(value)}")
 

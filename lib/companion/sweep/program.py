@@ -138,7 +138,7 @@ def sweep(asked: argparse.Namespace) -> None:
             except BadInput as error:  # the others are written all the same
                 faults.append(str(error))
         if faults:
-            raise BadInput("\n".join(faults))
+            raise BadInput(*faults)
 
 
 def experiments(asked: argparse.Namespace) -> list[str]:

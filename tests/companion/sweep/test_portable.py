@@ -62,3 +62,10 @@ def test_the_settings_are_printed_for_a_shell():
 def test_tests_and_their_children_compute_under_the_settings():
     assert portable.in_force(os.environ)
     assert not portable.in_force(BARE)
+
+
+def test_who_asks_for_help_gets_no_exports():
+    command = [sys.executable, "-m", "lib.companion.sweep.portable", "--help"]
+    done = subprocess.run(command, cwd=base.ROOT, capture_output=True, text=True, check=True)
+    assert "for a shell" in done.stdout
+    assert "export " not in done.stdout
