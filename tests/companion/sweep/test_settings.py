@@ -112,7 +112,7 @@ def test_a_list_with_a_value_twice_is_refused_with_its_name():
         ("quick:", "p.yaml: scale quick has no settings; expected experiments by name"),
         ("quick: 3", "p.yaml: scale quick has no settings; expected experiments by name"),
         ("real: {x: {a: 1}}\npaper:", "no scale 'quick' in p.yaml; there are: real, paper"),
-        ("", "no scale 'quick' in p.yaml; there are: "),
+        ("", "no scale 'quick' in p.yaml; there are:"),
         ("- 1", "p.yaml: expected scales by name, found [1]"),
         ("quick: {x: [", "p.yaml, line 1 is not YAML: did not find expected node content"),
         ("2: {}\nreal: {}", "no scale 'quick' in p.yaml; there are: 2, real"),
