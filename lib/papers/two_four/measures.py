@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 import pandas as pd
 import torch
+from scipy import integrate, stats
 from torch import nn
 
 from lib.base import BadInput
@@ -51,6 +52,44 @@ def difference(
     pairs.refuse_absent(runs, "variant", variant, against)
     both = pairs.paired(runs, INDEX, {"variant": variant}, {"variant": against}, column)
     return by_cell(both.one - both.other)
+
+
+def in_deviations(runs: pd.DataFrame, variant: str, against: str) -> Values:
+    """Divide `difference` by the standard deviation of the other variant's last values over its seeds.
+
+    The paper calls differences small when they are "within bounds of run-to-run variation" (paper 2, section 5.1).
+    A network whose rival has fewer than two seeds, or the same value in all of them, is left out.
+    """
+    rivals = pairs.last(runs[runs.variant == against], INDEX).groupby(INDEX[:2]).accuracy.std()
+    spread = {"/".join(cell): size for cell, size in rivals.items() if size > 0}
+    found = difference(runs, variant, against)
+    return {
+        cell: {seed: points / spread[cell] for seed, points in of.items()}
+        for cell, of in found.items()
+        if cell in spread
+    }
+
+
+LAWS = {"normal": stats.halfnorm, "exponential": stats.expon, "uniform": stats.uniform}  # of sizes |w|
+
+
+def most_by_order(law: str) -> float:
+    """Bound what an order of columns can add to what 2:4 keeps of a large matrix with independent entries, in percent.
+
+    Let u be the share of entries that are smaller than a given one. 2:4 keeps the entry if at most one of its three
+    neighbours is larger, with probability u^3 + 3 u^2 (1 - u); no order keeps more than the larger half of each row,
+    u > 1/2. With Q(u), the size of that entry, the bound is the integral of Q over u > 1/2 divided by that of Q times
+    the probability (paper 2, figure 6; derived here).
+
+    Args:
+        law: normal, exponential or uniform, of the sizes |w|.
+    """
+    if law not in LAWS:
+        raise BadInput(f"law {law!r}: known are {', '.join(LAWS)}")
+    size = LAWS[law].ppf
+    half, _ = integrate.quad(size, 0.5, 1)
+    kept, _ = integrate.quad(lambda u: size(u) * (u**3 + 3 * u**2 * (1 - u)), 0, 1)
+    return 100 * (half / kept - 1)
 
 
 def saved(form: str, value_bits: int, rows: int = 1024, columns: int = 1024) -> float:

@@ -45,6 +45,14 @@ def test_differences_turn_their_sign_with_the_sides():
     assert measures.difference(RUNS, "dense", against="retrained")["digits/a"] == {0: -1.5, 1: 1.0}
 
 
+def test_differences_in_deviations_of_the_rival_over_its_seeds():
+    """The dense network a ends at 90 and 80: a deviation of 5 times the square root of 2; b has one dense seed."""
+    found = measures.in_deviations(RUNS, "retrained", against="dense")
+    assert found == {"digits/a": {0: pytest.approx(1.5 / 50**0.5), 1: pytest.approx(-1 / 50**0.5)}}
+    alike = RUNS.assign(accuracy=RUNS.accuracy.where(RUNS.variant != "dense", 80.0))
+    assert measures.in_deviations(alike, "retrained", against="dense") == {}
+
+
 def test_a_variant_that_the_runs_do_not_have_is_refused_with_those_they_have():
     for sides in (("retraind", "dense"), ("dense", "retraind")):
         with pytest.raises(BadInput, match=r"no variant 'retraind'; they have: dense, retrained$"):
