@@ -19,6 +19,7 @@ from lib.companion.cells import Values, by_cell
 from lib.kernels import storage
 from lib.kernels.two_four import SPARSE_CORES
 from lib.models import resnet
+from lib.pruners import two_four
 from lib.pruners.layers import layer_rule
 from lib.pruners.permutation import greedy, permute
 
@@ -113,6 +114,14 @@ def overhead(form: str, value_bits: int, rows: int = 1024, columns: int = 1024) 
 def left_dense(network: str, bits: int = 16) -> float:
     """Count how many layers of a network the 2:4 workflow's rule leaves dense (paper 2, sections 4.2 and 5.1)."""
     return float(sum(not rule.pruned for rule in layer_rule(_built(network), bits)))
+
+
+def parameters_left(network: str) -> float:
+    """Compute the share of all parameters that 2:4 leaves where the workflow's rule prunes, in percent (section 1)."""
+    model = _built(network)
+    gone = sum(mask.numel() - int(mask.sum()) for mask in two_four(model).values())
+    total = sum(parameter.numel() for parameter in model.parameters())
+    return 100 * (1 - gone / total)
 
 
 def changed_by_permutation(network: str, side: int = 32) -> float:

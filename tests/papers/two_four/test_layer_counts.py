@@ -4,13 +4,18 @@ import pytest
 
 from lib.base import BadInput
 from lib.papers.two_four import measures
-from lib.papers.two_four.measures import changed_by_permutation, left_dense
+from lib.papers.two_four.measures import changed_by_permutation, left_dense, parameters_left
 
 
 @pytest.mark.parametrize("network", ["resnet34", "resnet50"])
 def test_only_the_first_convolution_of_an_imagenet_resnet_is_left(network: str):
     """Its inner dimension is 7 x 7 x 3 = 147; all others are multiples of 64, so for 8 bits it is the same one."""
     assert left_dense(network, 16) == left_dense(network, 8) == 1
+
+
+def test_half_of_all_but_the_first_layer_and_the_vectors_is_left():
+    """ResNet-50 has 25,557,032 parameters, 9,408 in its first convolution, 53,120 in norms and 1,000 biases."""
+    assert parameters_left("resnet50") == pytest.approx(100 * (1 - (25557032 - 9408 - 53120 - 1000) / 2 / 25557032))
 
 
 def test_an_unknown_network_is_refused():
