@@ -256,7 +256,8 @@ def _upon(judged: Judged, grounds: Mapping[str, Judged]) -> Judged:
     cells = []
     for cell in judged.cells:
         found = {text: _verdict_on(ground, cell.name) for text, ground in grounds.items()}
-        failed = [f"{text}, which does not hold here" for text, one in found.items() if one in (DIFFERS, MOOT)]
+        failing = {DIFFERS: "which does not hold here", MOOT: "which is moot here"}
+        failed = [f"{text}, {failing[one]}" for text, one in found.items() if one in failing]
         still_open = [f"{text}, which is {_said(one)} here" for text, one in found.items() if one != REPRODUCED]
         if failed:
             cell = replace(cell, verdict=MOOT, reason=" and ".join(failed))

@@ -208,6 +208,17 @@ def has_to_spare(runs: pd.DataFrame, variant: str, against: str) -> dict[str, In
     return {cell: _share(list(of.values())) for cell, of in by_cell(pd.Series(spare, both.index)).items()}
 
 
+def uneven(runs: pd.DataFrame, variant: str) -> Values:
+    """Count by how many gates the layers' growth in an expansion's stage 2 differs, largest less smallest, by seed.
+
+    One unit is woken in each layer at a time, so layers that grew by different numbers have closed some gate again.
+    """
+    both = _side_by_side(runs, {"end": (variant, 2), "start": (variant, 1)}, "architecture").astype(str)
+    pairs = zip(both.end.map(_counts), both.start.map(_counts), strict=True)
+    gains = [[end - start for end, start in zip(*pair, strict=True)] for pair in pairs]
+    return by_cell(pd.Series([float(max(gain) - min(gain)) for gain in gains], both.index))
+
+
 def ends_by_itself(
     runs: pd.DataFrame, variant: str, caps: Sequence[int], stage: int | None = None
 ) -> dict[str, Interval]:
@@ -257,6 +268,12 @@ def worst_gap(network: str, printed: Mapping[str, float]) -> float:
     """Find the largest difference between weights as printed, {architecture: number}, and as counted, in percent."""
     counted = {name: weights(network, name) for name in printed}
     return max(100 * abs(number / counted[name] - 1) for name, number in printed.items())
+
+
+def widths_apart(pairs: Mapping[str, str]) -> float:
+    """Find the widths of a layer that are farthest apart in two architectures, {one: other}: larger over smaller."""
+    layers = [both for pair in pairs.items() for both in zip(*map(_counts, pair), strict=True)]
+    return max(max(both) / min(both) for both in layers)
 
 
 def removed(network: str, before: str, left: str) -> float:

@@ -21,6 +21,7 @@ def test_a_claim_whose_ground_differs_is_moot_and_says_which(tmp_path: Path):
         assert row["needs"] == reason
         table, _ = judge([paper(upon, further, ground, other)], "quick", results)
         assert table.verdict[1] == verdict  # what presupposes a moot claim is moot, too
+        assert table.needs[1] == (reason and 'presupposes "it works", which is moot here')
 
 
 def test_a_verdict_whose_ground_is_open_stands_and_says_so(tmp_path: Path):

@@ -96,6 +96,21 @@ def test_an_expansion_has_to_spare_where_every_layer_has_a_closed_gate():
     assert share.at(40) == pytest.approx((100 * ends.low, 100 * ends.high))
 
 
+def test_layers_that_grew_alike_have_closed_nothing():
+    columns = ["data", "network", "direction", "seed", "stage", "epoch", "architecture"]
+    rows = [["digits", "a", "expand", seed, 1, 1, "3-3-12"] for seed in (0, 1)]
+    rows += [["digits", "a", "expand", 0, 2, 2, "9-9-18"], ["digits", "a", "expand", 1, 2, 2, "9-5-18"]]
+    rows += [["digits", "a", "expand", 0, 3, 3, "9-1-18"]]  # the end of stage 2 counts
+    assert measures.uneven(pd.DataFrame(rows, columns=columns), "expand") == {"digits/a": {0: 0, 1: 4}}
+
+
+def test_the_widths_that_are_farthest_apart_whichever_is_larger():
+    assert measures.widths_apart({"10-20-30": "5-20-45", "4-4": "3-4"}) == 2
+    assert measures.widths_apart({"10-20": "30-20"}) == 3
+    with pytest.raises(ValueError, match="shorter"):
+        measures.widths_apart({"10-20": "30"})
+
+
 def test_how_many_seeds_end_by_themselves_has_a_width_even_if_they_all_do():
     columns = ["data", "network", "direction", "seed", "stage", "epoch"]
     ends = {0: 900, 1: 1500, 2: 901, 3: 5500}
