@@ -36,7 +36,11 @@ EXPECTED = (  # rows that a reader looks for
     "two-four-unstructured-gains-little-cpu",
 )
 DEPTHS = ("skdfe-34-like-50", "skdfe-narrower-gap", "skdfe-narrower-gap-50")
-BEFORE_SIZES = ("npn-cifar10-expansion-grows", "npn-cifar10-start-is-too-small")  # asked of no shrunk network
+BEFORE_SIZES = (  # asked of no shrunk network
+    "npn-cifar10-expansion-grows",
+    "npn-cifar10-start-is-too-small",
+    "npn-cifar10-trained-as-long",
+)
 ONE_SESSION = ("two-four-retraining-keeps", "two-four-networks-keep", "two-four-small-networks-lose")
 
 

@@ -130,7 +130,7 @@ EXERCISES: dict[str, Checker] = {
             ),
         ],
         second="With n prunings done it is final * (1 - (1 - n / times) ** 3).",
-        learned="The ramp is steep at first because an untrained network has many weights that nobody misses.",
+        learned="The ramp is steep at first: as long as few weights have gone, many are left that nobody misses.",
     ),
     "00.5": number(
         50.8,

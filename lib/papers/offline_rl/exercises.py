@@ -203,7 +203,7 @@ EXERCISES: dict[str, Checker] = {
             (_middle_of_unsorted, "sort first: which run came first does not matter."),
         ],
         second="cut = len(scores) // 4; average sorted(scores)[cut : len(scores) - cut].",
-        learned="It forgives a failed run as the median does, and uses twice as many scores.",
+        learned="It forgives a failed run as the median does, and uses the middle half of them, not one or two.",
     ),
     "12.2": number(
         _snip(0.1, 10 * 0.3) / _snip(1.0, 0.3),
