@@ -11,6 +11,10 @@ Any score goes with any pattern, and a schedule says when and how much; all thre
 
     pruner = pruners.Pruner(score=pruners.snip, pattern=pruners.unstructured, schedule=pruners.Once(0.95))
     pruner.step(model, step, loss=loss, reward=reward)       # asks the schedule; scores; masks within today's; attaches
+
+More lies in modules of their own: `lib.pruners.calibration` (INT8), `lib.pruners.export` (ONNX), `lib.pruners.gates`
+(networks that shrink and grow), `lib.pruners.groups` (block-circulant weights), `lib.pruners.permutation` (the order of
+channels) and `lib.pruners.sizes` (bytes and products).
 """
 
 from lib.pruners import kinds

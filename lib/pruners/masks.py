@@ -78,7 +78,10 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
     torch.nn.utils.prune holds is replaced, and weights that its old `weight_norm` computes go over to its new one.
 
     Optimizers made before stay valid: the parameter object does not change. In `state_dict()` a masked weight "w"
-    becomes "parametrizations.w.original" and "parametrizations.w.0.mask".
+    becomes "parametrizations.w.original" and "parametrizations.w.0.mask". A masked weight moves behind its layer's
+    other parameters, and `detach` leaves it there; optimizers store their state by position. So where an optimizer was
+    made before its model had masks, make it so again before its saved state is loaded. Attach before a model is wrapped
+    for training on several devices: DistributedDataParallel does not see what happens to parameters afterwards.
 
     Args:
         masks: {parameter name: bool tensor of the parameter's shape, True = kept}.

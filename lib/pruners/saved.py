@@ -89,7 +89,8 @@ def save(model: nn.Module, path: str | Path, form: str = "bitmap") -> None:
 def load(path: str | Path, model: nn.Module) -> None:
     """Put what `save` wrote into a model of the same class, and attach the masks; others that it has are taken off.
 
-    The model is left as it was if the file does not fit it.
+    The model is left as it was if the file does not fit it. The state of an optimizer that was made before the masks
+    fits one that is made before this call (`attach`).
 
     Raises:
         BadInput: the file is not there, damaged, or not written by `save`; or it has other tensors than the model, or
