@@ -60,6 +60,9 @@ def in_deviations(runs: pd.DataFrame, variant: str, against: str) -> Values:
 
     The paper calls differences small when they are "within bounds of run-to-run variation" (paper 2, section 5.1).
     A network whose rival has fewer than two seeds, or the same value in all of them, is left out.
+
+    Raises:
+        BadInput: a variant that the runs do not have.
     """
     rivals = pairs.last(runs[runs.variant == against], INDEX).groupby(INDEX[:2]).accuracy.std()
     spread = {"/".join(cell): size for cell, size in rivals.items() if size > 0}
@@ -84,6 +87,9 @@ def most_by_order(law: str) -> float:
 
     Args:
         law: normal, exponential or uniform, of the sizes |w|.
+
+    Raises:
+        BadInput: another law.
     """
     if law not in LAWS:
         raise BadInput(f"law {law!r}: known are {', '.join(LAWS)}")

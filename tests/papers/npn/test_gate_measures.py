@@ -5,6 +5,7 @@ import math
 import pytest
 
 from lib.base import BadInput
+from lib.companion.claims import papers
 from lib.papers.npn import measures
 
 
@@ -43,3 +44,13 @@ def test_arm_as_printed_is_right_for_the_sigmoid_only_and_with_the_factor_for_ev
 def test_an_unknown_kind_is_refused():
     with pytest.raises(BadInput, match="known are sigmoid, hard_sigmoid"):
         measures.probability("tanh", 1.0, 0.0)
+
+
+def test_what_is_said_of_the_authors_gates_follows_from_their_levels():
+    """They set phi = -40/7 and 3/7 while k is 7, and k = 1 in stage 2."""
+    slips = next(paper for paper in papers.read() if paper.paper == 4).slips
+    (said,) = (slip.found for slip in slips if "was set to 3/7" in slip.found)
+    asleep, awake = (100 * measures.probability("sigmoid", 1, level / 7) for level in (-40, 3))
+    assert f"open in {asleep:.1f} % of all draws" in said
+    assert f"3/7 in {awake:.0f} %" in said
+    assert measures.probability("sigmoid", 7, -40 / 7) < 1e-15  # "none ever opens"

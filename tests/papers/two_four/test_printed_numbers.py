@@ -73,13 +73,8 @@ def shufflenet() -> Shapes:
     layers, inputs = [(27, 24)], 24
     for outputs, units in ((116, 4), (232, 8), (464, 4)):
         half = outputs // 2
-        layers += [
-            (9, inputs),
-            (inputs, half),
-            (inputs, half),
-            (9, half),
-            (half, half),
-        ]  # the unit that halves the image
+        # the unit that halves the image has weights in both of its branches, the others in one
+        layers += [(9, inputs), (inputs, half), (inputs, half), (9, half), (half, half)]
         layers += [(half, half), (9, half), (half, half)] * (units - 1)
         inputs = outputs
     return [*layers, (464, 1024), (1024, 1000)]
