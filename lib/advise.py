@@ -220,7 +220,8 @@ def _counted(
         used = {name: times * count for name, count in uses(model, one, layers).items()}
     except Exception as error:  # whatever the model's own code raises
         what = "these inputs" if shape is None else f"an input of shape {','.join(map(str, shape))}"
-        raise BadInput(f"{type(model).__name__} cannot take {what}: {_line(error.__cause__ or error)}") from error
+        cure = "" if shape is None else "; if it takes tokens or several inputs, give inputs=, in Python"
+        raise BadInput(f"{type(model).__name__} cannot take {what}: {_line(error.__cause__ or error)}{cure}") from error
     if not (idle := [layer.name for layer in layers if layer.name not in used]):
         return used, {}
     try:

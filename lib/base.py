@@ -79,6 +79,20 @@ def program(name: str, stopped: str = "stopped; files are whole, the same comman
         sys.exit(2)
 
 
+@contextmanager
+def extra(name: str, package: str = "companion") -> Iterator[None]:
+    """Import what a program stands on, or say in a line which of this project's extras brings it.
+
+    Raises:
+        SystemExit: status 2; a package is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        print(f"{name}: {error.name} is not installed: pip install '.[{package}]' in the checkout", file=sys.stderr)
+        sys.exit(2)
+
+
 @dataclass(frozen=True)
 class Range:
     """Say between which numbers a setting lies, both included: `share: Annotated[float, Range(0, 1)]`, see `build`."""

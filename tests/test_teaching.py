@@ -1,10 +1,12 @@
 """For teachers: the answer key has every exercise, plans and guide lead to files that exist."""
 
+import importlib.util
 import re
 import subprocess
 import sys
 
 import pytest
+from nbformat import v4
 
 from lib import base
 from lib.companion import exercises
@@ -61,3 +63,33 @@ def test_the_glossary_is_sorted_and_says_each_word_once():
     words = re.findall(r"^\* \*\*([^*]+)\*\*", (FOLDER / "glossary.md").read_text(), re.MULTILINE)
     assert len(words) > 50
     assert words == sorted(set(words), key=str.lower)
+
+
+def test_collecting_counts_what_the_checker_said_and_not_what_somebody_typed():
+    spec = importlib.util.spec_from_file_location("collect", FOLDER / "collect.py")
+    collect = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(collect)
+
+    def cell(source: str, text: str):
+        return v4.new_code_cell(source, outputs=[v4.new_output("stream", text=text)] if text else [])
+
+    notebook = v4.new_notebook(
+        cells=[
+            v4.new_markdown_cell("Exercise 20.1: right. I did it."),
+            cell('check("20.1", 5)', "Exercise 20.1: not yet. Hint: ...\n"),
+            cell('check("20.2", 11)', "Exercise 20.2: right. A group has six patterns.\n"),
+            cell(
+                'check("20.3", 1)\nprint("Exercise 20.3: right.")', "Exercise 20.3: not yet.\nExercise 20.3: right.\n"
+            ),
+            cell('print("Exercise 20.4: right.")', "Exercise 20.4: right.\n"),
+            cell('def f(x):\n    return x\n\n\ncheck("20.5", f)', "Exercise 20.5: right.\n"),
+            cell('check("20.6", ...)', ""),
+        ]
+    )
+    assert collect.verdicts(notebook) == {
+        "20.1": "not yet",
+        "20.2": "right",
+        "20.3": "look at it",
+        "20.5": "right",
+        "20.6": "no output",
+    }

@@ -15,10 +15,12 @@ from pathlib import Path
 import pandas as pd
 
 from lib import base, bench
-from lib.base import BadInput, writable
-from lib.companion.csv_files import read_csv, write_csv
-from lib.companion.sweep.program import choose_device
-from lib.companion.sweep.provenance import describe
+from lib.base import BadInput, extra, writable
+
+with extra("lib.bench"):
+    from lib.companion.csv_files import read_csv, write_csv
+    from lib.companion.sweep.program import choose_device
+    from lib.companion.sweep.provenance import describe
 
 NAMES = {  # of the modules whose benchmarks have shorter names, those of what they measure
     "block_circulant_products": "block_circulant",

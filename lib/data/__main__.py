@@ -16,8 +16,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lib import base
-from lib.base import PART
-from lib.data import sources
+from lib.base import PART, extra
+
+with extra("lib.data"):
+    from lib.data import sources
 
 LOCK = base.ROOT / "data.dvc"
 COUNTED = ("_inputs", "observations", "_speakers", "characters", "_de")  # arrays with a row an example

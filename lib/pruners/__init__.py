@@ -3,7 +3,7 @@
     scores = pruners.magnitude(model)                        # what matters
     masks = pruners.unstructured(scores, sparsity=0.95)      # what may go
     pruners.attach(model, masks)                             # stays zero through any optimizer
-    small = pruners.sparse(model)                            # holds and multiplies only what is left
+    small = pruners.sparse(model)                            # holds and multiplies only what is left; `dense` undoes it
     print(pruners.verify(model))                             # what holds now, layer by layer
     pruners.save(model, path); pruners.load(path, fresh)     # weights and masks, as safetensors
 
@@ -20,7 +20,7 @@ channels) and `lib.pruners.sizes` (bytes and products).
 from lib.pruners import kinds
 from lib.pruners.gradients import Slower
 from lib.pruners.layers import LayerRule, LeftOut, Partial, Scores, coverage, eligible, layer_rule, prunable, refused
-from lib.pruners.masks import attach, attached, detach, empty_layers, report, sparsity, sparsity_per_run
+from lib.pruners.masks import Emptied, attach, attached, detach, empty_layers, report, sparsity, sparsity_per_run
 from lib.pruners.one_shot import SparseGPT, Wanda, one_shot, wanda
 from lib.pruners.patterns import n_of_m, two_four, unstructured
 from lib.pruners.pruner import Holder, Pruner
@@ -28,7 +28,7 @@ from lib.pruners.registry import PATTERNS, SCHEDULES, SCORES, find, register
 from lib.pruners.saved import load, save
 from lib.pruners.schedules import Gradual, Iterative, Once, RewardAware, Schedule
 from lib.pruners.scores import grasp, magnitude, random, shuffled, snip, snip_shuffled
-from lib.pruners.sparse import sparse
+from lib.pruners.sparse import dense, sparse
 from lib.pruners.straight_through import DECAY, flip_rate, learn, settle
 from lib.pruners.transposable import eligible_both_ways, transposable
 from lib.pruners.verified import verify
@@ -39,6 +39,7 @@ __all__ = [
     "PATTERNS",
     "SCHEDULES",
     "SCORES",
+    "Emptied",
     "Gradual",
     "Holder",
     "Iterative",
@@ -57,6 +58,7 @@ __all__ = [
     "attach",
     "attached",
     "coverage",
+    "dense",
     "detach",
     "eligible",
     "eligible_both_ways",

@@ -93,10 +93,22 @@ def settle(module: nn.Module, attribute: str) -> None:
         chain.original0, chain.original1 = g, v
 
 
+def register(module: nn.Module, attribute: str, form: nn.Module) -> None:
+    """Let a parametrization compute a weight from now on; `bake` gives the weight its old place among the parameters.
+
+    The order of parameters is what optimizers store their state by. It is noted when a layer's first weight moves.
+    """
+    order = getattr(getattr(module, "parametrizations", None), "order", tuple(module._parameters))
+    parametrize.register_parametrization(module, attribute, form)
+    module.parametrizations.order = order
+    kinds.reread(module)
+
+
 def bake(module: nn.Module, attribute: str) -> None:
     """Make a computed weight a plain parameter with the values it has, frozen if all behind it are."""
     settle(module, attribute)
     if parametrize.is_parametrized(module, attribute):
+        order = getattr(module.parametrizations, "order", ())
         # torch deletes the property `weight` from the layer's class, which deep copies of the layer share
         shared = type(module)
         module.__class__ = type(shared.__name__, shared.__bases__, dict(vars(shared)))
@@ -105,6 +117,9 @@ def bake(module: nn.Module, attribute: str) -> None:
         parametrize.remove_parametrizations(module, attribute, leave_parametrized=True)
         if attribute in module._buffers:  # which torch makes of several parameters if frozen or without gradients
             module.register_parameter(attribute, nn.Parameter(module._buffers.pop(attribute), trained))
+        places = {name: place for place, name in enumerate(order)}
+        for name in sorted(module._parameters, key=lambda name: places.get(name, len(places))):
+            module._parameters[name] = module._parameters.pop(name)
         kinds.reread(module)
 
 

@@ -210,8 +210,11 @@ class Int8(nn.Module):
         """Quantise float values, sum products exactly, and return floats.
 
         The argument has torch's own name, since a model may call its layer by keyword. What else the layer takes, such
-        as the `output_size` of a transposed convolution, is passed on.
+        as the `output_size` of a transposed convolution, is passed on. A nested tensor, as torch's encoder makes of
+        padded examples, is computed example by example.
         """
+        if input.is_nested:
+            return torch.nested.as_nested_tensor([self(one, *args, **more) for one in input.unbind()])
         with torch.autocast(input.device.type, enabled=False):
             codes = quantise(input.float(), self.input_scale)
             sums = self.layer(codes.to(self.layer.weight.dtype), *args, **more).float()

@@ -44,15 +44,17 @@ def to_onnx(
     With `amax` each layer that it names reads its input through a pair of QuantizeLinear and DequantizeLinear, one step
     for the tensor, and its weight as int8 codes through a DequantizeLinear, one step an output channel: the codes of
     `lib.pruners.calibration`. A removed weight is code 0. ONNX Runtime and TensorRT make int8 products of such pairs.
+    On a processor ONNX Runtime has no products of bfloat16: export such a model in floats.
 
     Args:
-        example: what the model is called with, see `pruners.inputs`; at least two examples.
+        example: what the model is called with, see `pruners.inputs`; at least two examples, along the first axis of
+            each tensor. A model that wants another axis first, as nn.LSTM does, is exported with batch=False.
         amax: {parameter name: largest magnitude of the layer's input that is not clipped}; None: floats.
         batch: let batches of any size in; False: only of the example's.
 
     Raises:
         BadInput: packages that are not installed, a path that cannot be written to, a batch of one, or a model that
-            does not take the example or that torch cannot export.
+            does not take the example or that torch cannot export, or exports to a file that no runtime would take.
     """
     if missing := [name for name in NEEDS if importlib.util.find_spec(name) is None]:
         raise BadInput(f"{missing[0]} is not installed, which ONNX files need: pip install {' '.join(missing)}")
@@ -77,8 +79,25 @@ def to_onnx(
             lines = [line.strip() for line in str(error.__cause__ or error).splitlines() if line.strip()]
             reason = " ".join(lines[:2] if lines[0].endswith(":") else lines[:1])
             raise BadInput(f"torch cannot export {type(model).__name__} to ONNX: {reason}") from error
+    written = program.model_proto.SerializeToString()
+    _refuse_unsound(written, type(model).__name__)
     with atomic(path) as file:
-        file.write(program.model_proto.SerializeToString())
+        file.write(written)
+
+
+def _refuse_unsound(written: bytes, name: str) -> None:
+    """Refuse a graph that contradicts itself, as torch writes of an nn.LSTM with projections.
+
+    Raises:
+        BadInput: what ONNX's own checker found.
+    """
+    import onnx  # an extra
+
+    try:
+        onnx.checker.check_model(written, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        reason = str(error).splitlines()[0]
+        raise BadInput(f"torch exports {name} to an ONNX graph that contradicts itself: {reason:.200}") from error
 
 
 def _batches(model: nn.Module, args: tuple, kwargs: Mapping[str, Any], count: int) -> dict[str, Any]:

@@ -16,12 +16,12 @@ from numbers import Integral
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
 from lib.base import BadInput, refuse_uncounted
 from lib.kernels.block_circulant import circulant, members, number
+from lib.pruners import behind
 from lib.pruners.grouped import Grouped, grouped
-from lib.pruners.layers import Scores, layout, prunable
+from lib.pruners.layers import Scores, layout, prunable, refuse_replicated
 from lib.pruners.masks import attach, attached, is_parameter, original, refuse_inference
 from lib.pruners.patterns import check_within, described, per_run, unstructured
 from lib.pruners.registry import PATTERNS, register
@@ -158,7 +158,8 @@ def group(
     Raises:
         BadInput: an unknown name, what is no table, a size that B does not divide, a layer that has groups or a mask
             already or whose weight is computed otherwise, one of another kind than a Linear, a stack of them or a
-            Conv2d, one that shares its weight with another, or one made under `torch.inference_mode`.
+            Conv2d, one that shares its weight with another, or one made under `torch.inference_mode`; a model
+            that DistributedDataParallel has wrapped.
     """
     if start not in STARTS:
         raise BadInput(f"start={start!r}: known are {', '.join(STARTS)}")
@@ -176,12 +177,13 @@ def group(
             if count % block and not pad:
                 raise BadInput(f"{name}: block size {block} does not divide its {count} {what}; pad=True fills up")
     refuse_inference(layers.values())
+    refuse_replicated(model)
     for name, table in chosen.items():
         layer, block = layers[name], len(table)
         own = table.to(layer.weight.device)
         own = own.repeat(layer.runs, 1, 1) if layer.runs is not None else own.clone()
         form = Grouped(own, _size(layer), block**2 if releasable else number(table))
-        parametrize.register_parametrization(layer.module, "weight", form)
+        behind.register(layer.module, "weight", form)
         if start == "drawn":
             with torch.no_grad():
                 count = members(form.size, own, form.room)

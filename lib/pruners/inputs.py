@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree
 
 from lib.base import BadInput
-from lib.pruners.layers import refuse_no_model, uncompiled
+from lib.pruners.layers import refuse_no_model, unwrapped
 
 Inputs = Any  # a tensor; a tuple or list of arguments; a mapping of them by name; a pair (tuple, mapping) of both
 
@@ -45,30 +45,33 @@ def call(model: nn.Module, inputs: Inputs) -> Any:
 
 
 def feed(model: nn.Module, batch: Inputs) -> Any:
-    """Call the model with one of the batches that it is calibrated on.
+    """Call the model with one of the batches that it is calibrated on, its layers and functions one by one.
 
     Raises:
         BadInput: the batch holds other arguments than the model takes, or tensors that it cannot compute with.
     """
+    if batch is None:
+        raise BadInput("a batch is None: expected what the model is called with")
     args, kwargs = arguments(batch)
     if odd := [one for one in (*args, *kwargs.values()) if isinstance(one, np.ndarray)]:
         raise BadInput(
             f"a batch holds tensors, this one an array of {odd[0].dtype}: torch.from_numpy makes a tensor of it"
         )
     try:
-        return call(model, batch)
+        with slow_attention():
+            return call(model, batch)
     except TypeError as error:
         try:
-            inspect.signature(uncompiled(model).forward).bind(*args, **kwargs)
+            inspect.signature(unwrapped(model).forward).bind(*args, **kwargs)
         except TypeError as reason:
-            name, why = type(uncompiled(model)).__name__, "a tuple or a list is so many arguments, drop labels from it"
+            name, why = type(unwrapped(model)).__name__, "a tuple or a list is so many arguments, drop labels from it"
             raise BadInput(f"{name} cannot be called with this batch ({reason}): {why}") from error
         raise  # from within the model
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, IndexError, ValueError) as error:  # shapes, types or tokens that do not fit
         reason = str(error).splitlines()[0]
-        raise BadInput(f"{type(uncompiled(model)).__name__} cannot compute with this batch: {reason}") from error
+        raise BadInput(f"{type(unwrapped(model)).__name__} cannot compute with this batch: {reason}") from error
 
 
 def each(batches: Iterable[Inputs]) -> Iterator[Inputs]:
@@ -97,6 +100,19 @@ def _as_written() -> AbstractContextManager:
     if "torch._dynamo" not in sys.modules:  # nothing is compiled, and to import it takes a second
         return nullcontext()
     return torch.compiler.set_stance("force_eager")
+
+
+@contextmanager
+def slow_attention() -> Iterator[None]:
+    """Compute attention by functions that can be watched one by one, on padded examples, not by torch's single one for
+    evaluation, nor on nested tensors.
+    """
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def entering(args: tuple, kwargs: Mapping[str, Any]) -> Any:

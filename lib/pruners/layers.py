@@ -139,10 +139,27 @@ def refuse_no_model(model: object) -> None:
         raise BadInput(f"expected a model, a torch.nn.Module, found a {type(model).__name__}")
 
 
-def uncompiled(model: nn.Module) -> nn.Module:
-    """Return the network that torch.compile has wrapped, of which a forward pass can be traced, or the model itself."""
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Return the network that torch.compile or (Distributed)DataParallel has wrapped, which can be traced, or the model
+    itself.
+    """
     refuse_no_model(model)
-    return dict(model.named_children()).get("_orig_mod", model)
+    parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+    inner = dict(model.named_children()).get("module" if isinstance(model, parallel) else "_orig_mod")
+    return model if inner is None else unwrapped(inner)
+
+
+def refuse_replicated(model: nn.Module) -> None:
+    """Refuse what lets weights be computed otherwise under DistributedDataParallel, whose replicas would drift apart.
+
+    It hangs its hooks on the parameters that are there when it wraps a model.
+
+    Raises:
+        BadInput: it has wrapped the model or a part of it.
+    """
+    if any(isinstance(module, nn.parallel.DistributedDataParallel) for module in model.modules()):
+        why = "does not see how weights are computed from now on: prune its `.module`, and wrap that anew"
+        raise BadInput(f"DistributedDataParallel has wrapped {type(unwrapped(model)).__name__} already and {why}")
 
 
 def survey(model: nn.Module) -> tuple[list[Prunable], list[Refused]]:
@@ -152,8 +169,8 @@ def survey(model: nn.Module) -> tuple[list[Prunable], list[Refused]]:
     layers: list[Prunable] = []
     refusals: list[Refused] = []
     for path, module in model.named_modules():
-        if isinstance(module, (parametrize.ParametrizationList, *kinds.VECTORS)) or uncompiled(module) is not module:
-            continue  # what wraps a compiled layer passes on all that the layer has
+        if isinstance(module, (parametrize.ParametrizationList, *kinds.VECTORS)) or unwrapped(module) is not module:
+            continue  # what wraps a layer passes on all that the layer has
         kind, why = kinds.find(module)
         layouts = {} if kind is None else kind.weights(module)
         trained = behind(module)
@@ -204,6 +221,9 @@ def _why(owners: Sequence[tuple[str, nn.Module, str, Layout | str]]) -> str:
         return f"it is shared with {whys[0][0] or 'the model'}: {whys[0][1]}"
     if whys:
         return whys[0][1]
+    renormed = [path for path, module, *_ in owners if getattr(module, "max_norm", None) is not None]
+    if renormed and layouts:
+        return f"it is shared with {renormed[0]}, an embedding whose max_norm changes it in place at each look-up"
     if len(layouts) > 1:
         return f"{' and '.join(path for path, *_ in owners)} share it and sum along different axes"
     weight = computed(owners[0][1], owners[0][2])

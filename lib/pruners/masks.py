@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from numbers import Real
 
 import pandas as pd
 import torch
@@ -12,9 +13,18 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrizations, parametrize
 
 from lib.base import BadInput
-from lib.pruners.behind import bake, behind, mask_of, settle
-from lib.pruners.kinds import reread
-from lib.pruners.layers import Select, matrices, prunable, refused, say_partial, stacked_runs, survey
+from lib.pruners.behind import bake, behind, mask_of, register, settle
+from lib.pruners.layers import (
+    Select,
+    matrices,
+    prunable,
+    refuse_replicated,
+    refused,
+    say,
+    say_partial,
+    stacked_runs,
+    survey,
+)
 from lib.pruners.weights import Prunable, Refused
 
 BESIDE = "not in the total: "  # how a table's row of what cannot be pruned begins
@@ -60,6 +70,10 @@ class Masked(nn.Module):
         destination[f"{layer}{attribute}"] = self(destination.pop(f"{chain}.original"))
 
 
+class Emptied(UserWarning):
+    """A mask keeps no weight of a layer, which passes on its bias alone from then on."""
+
+
 class Following(nn.Module):
     """Mask a weight by a mask that follows it in training, as `pruners.learn` does: `attach` puts no other there."""
 
@@ -72,41 +86,58 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
     a mask must keep or remove whole groups. If they cannot be inverted to one tensor (norms of weights), what is
     removed is zero all the same, but it comes back as they compute it. One that is registered after the mask computes
     with what that leaves, and a second mask acts where the first did: what is removed is zero in the weight too if the
-    later one leaves zeros alone, as norms do.
+    later one leaves zeros alone, as a spectral norm does.
+
+    Warns (`Emptied`) where a mask keeps no weight of a layer that had some.
 
     A weight that several layers share has one mask, which acts in all of them, in an embedding too. A mask that
     torch.nn.utils.prune holds is replaced, and weights that its old `weight_norm` computes go over to its new one.
 
     Optimizers made before stay valid: the parameter object does not change. In `state_dict()` a masked weight "w"
-    becomes "parametrizations.w.original" and "parametrizations.w.0.mask". A masked weight moves behind its layer's
-    other parameters, and `detach` leaves it there; optimizers store their state by position. So where an optimizer was
-    made before its model had masks, make it so again before its saved state is loaded. Attach before a model is wrapped
-    for training on several devices: DistributedDataParallel does not see what happens to parameters afterwards.
+    becomes "parametrizations.w.original" and "parametrizations.w.0.mask". A masked weight stands behind its layer's
+    other parameters until `detach` puts it back; optimizers store their state by position. So where an optimizer was
+    made before its model had masks, make it so again before its saved state is loaded.
+
+    torch pickles, scripts and fuses no weight that is computed, nor can one be initialised: do these before `attach` or
+    after `detach`. Buffers that are masks have no mean: give `AveragedModel` use_buffers=False.
 
     Args:
         masks: {parameter name: bool tensor of the parameter's shape, True = kept}.
 
     Raises:
         BadInput: a name that is no prunable parameter, a wrong shape, a mask that is not boolean or cuts a group, a
-            weight that learns its mask or was made under `torch.inference_mode`.
+            weight that learns its mask or was made under `torch.inference_mode`; a first mask on a weight of a model
+            that DistributedDataParallel has wrapped.
     """
     layers = checked(model, masks)  # all are checked before one is attached
+    if any(_masked(*owner) is None for name in masks for owner in layers[name].owners):
+        refuse_replicated(model)
     for name, mask in masks.items():
         layer = layers[name]
         mask = mask.detach().to(layer.weight.device)
         with torch.inference_mode(False):  # into a tensor of that mode no later mask could be written
             mask = mask.clone()
         weight = torch.where(mask, layer.weight, 0.0)  # a product would keep NaN and infinity
+        _say_emptied(layer, mask)
         for module, attribute in layer.owners:
             settle(module, attribute)
             if (masked := _masked(module, attribute)) is not None:
                 masked.mask.copy_(mask)  # in place: a recorded CUDA graph reads it there
             else:
-                parametrize.register_parametrization(module, attribute, Masked(mask))
-                reread(module)
+                register(module, attribute, Masked(mask))
         if inverts(layer):
             with torch.no_grad():
                 original(layer).copy_(original_of(layer, weight))
+
+
+def _say_emptied(layer: Prunable, mask: Tensor) -> None:
+    """Warn where a mask leaves nothing of a layer, or of one in a run of a stack, that was there before."""
+    if mask.is_meta:
+        return
+    left, before = (one.flatten(0 if layer.runs is None else 1).any(-1) for one in (mask, layer.weight != 0))
+    if bool((before & ~left).any()):
+        why = "what comes before it is cut off; a pattern's floor keeps a share of each layer"
+        say(f"no weight of {layer.name} is left: {why}", Emptied)
 
 
 def checked(model: nn.Module, masks: Mapping[str, Tensor]) -> dict[str, Prunable]:
@@ -158,7 +189,14 @@ def attached(model: nn.Module) -> dict[str, Tensor]:
 
 
 def detach(model: nn.Module) -> None:
-    """Bake masks and what they compose with in: weights become plain parameters again, removed ones free to train."""
+    """Bake masks and what they compose with in: weights become plain parameters again, removed ones free to train.
+
+    Each weight has its old place among its layer's parameters again.
+
+    Raises:
+        BadInput: a model that DistributedDataParallel has wrapped.
+    """
+    refuse_replicated(model)
     for layer in matrices(model):
         if mask_of(layer.module, layer.attribute) is not None:
             for module, attribute in layer.owners:
@@ -343,8 +381,8 @@ def empty_layers(model: nn.Module, share: float = 0.0, select: Select = None) ->
     Raises:
         BadInput: a share that is none.
     """
-    if not 0 <= share <= 1:
-        raise BadInput(f"share={share!r} is not in [0, 1]")
+    if not isinstance(share, Real) or not 0 <= share <= 1:
+        raise BadInput(f"share={share!r:.40} is not in [0, 1]")
     table = report(model, select)
     of_layers = (table.layer != "total") & ~table.layer.str.startswith(BESIDE)
     return table[(table.kept <= share * table.weights) & of_layers].reset_index(drop=True)

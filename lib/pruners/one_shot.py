@@ -27,12 +27,14 @@ from lib.pruners import kinds
 from lib.pruners.inputs import Inputs, duplicate, each, entering, feed
 from lib.pruners.layers import Scores, Select, chosen, leave_out, prunable
 from lib.pruners.masks import attach, attached, inverts, original, original_of
-from lib.pruners.patterns import Pattern, check_pattern, fitting
+from lib.pruners.patterns import Pattern, check_pattern, fitting, mask_by
 from lib.pruners.scores import product
 from lib.pruners.selected import words
 from lib.pruners.straight_through import learning
 from lib.pruners.uses import leave_uncalled
 from lib.pruners.weights import Prunable
+
+TOLERATED = 0.01  # how far the share that SparseGPT removes may be from the one that its pattern was given
 
 
 class Solver(Protocol):
@@ -54,10 +56,10 @@ class Wanda:
     pattern: Pattern
 
     def __post_init__(self):
-        check_pattern(self.pattern)
+        check_pattern(self.pattern, alone=True)
 
     def __call__(self, weight: Tensor, moments: Tensor) -> tuple[Tensor, Tensor]:
-        mask = self.pattern({"weight": wanda_scores(weight, moments.diagonal())})["weight"]
+        mask = mask_by(self.pattern, wanda_scores(weight, moments.diagonal()))
         return weight * mask, mask
 
 
@@ -73,7 +75,8 @@ class SparseGPT:
     Attributes:
         pattern: such as `partial(n_of_m, n=2, m=4)`; asked for a few columns at a time, whose weights have made up for
             all that went before.
-        width: how many columns that is. For N:M the paper takes M, for unstructured sparsity 128.
+        width: how many columns that is. For N:M the paper takes M, for unstructured sparsity 128. A pattern rounds
+            each time, so that of few columns it may remove another share than it was given; that is refused.
         block: columns whose updates are summed up before they reach the rest of the matrix. It changes how long the
             solution takes, not what it is.
         dampening: share of the mean second moment that is added to the diagonal, so that the inverse exists. As in the
@@ -86,7 +89,7 @@ class SparseGPT:
     dampening: float = 0.01
 
     def __post_init__(self):
-        check_pattern(self.pattern)
+        check_pattern(self.pattern, alone=True)
         refuse_uncounted(width=self.width, block=self.block)
         if not isinstance(self.dampening, Real) or not 0 <= self.dampening < math.inf:
             raise BadInput(f"dampening={self.dampening!r:.40}: expected a share of 0 or more, and a finite one")
@@ -105,11 +108,20 @@ class SparseGPT:
                 if (j - begin) % self.width == 0:
                     some = slice(j, min(j + self.width, end))
                     prices = (work[:, some] / factor.diagonal()[some]) ** 2
-                    mask[:, some] = self.pattern({"weight": prices})["weight"]
+                    mask[:, some] = mask_by(self.pattern, prices)
                 removed[:, j - begin] = work[:, j] * ~mask[:, j] / factor[j, j]
                 work[:, j:end] -= torch.outer(removed[:, j - begin], factor[j, j:end])
             work[:, end:] -= removed @ factor[begin:end, end:]
+        _refuse_another_share(self.pattern, mask, self.width)
         return (work * mask).to(weight.dtype), mask
+
+
+def _refuse_another_share(pattern: Pattern, mask: Tensor, width: int) -> None:
+    """Refuse a mask of another sparsity than `functools.partial` has given its pattern, whole rows' rounding aside."""
+    asked, found = getattr(pattern, "keywords", {}).get("sparsity"), float((~mask).double().mean())
+    if isinstance(asked, Real) and abs(found - asked) > TOLERATED + 0.5 / mask.shape[1]:
+        why = f"as it rounds for each {width} columns: take a larger width"
+        raise BadInput(f"the pattern removes {found:.1%} of the weights and not {asked:.1%}, {why}")
 
 
 def inverse_factor(moments: Tensor, dampening: float = 0.0) -> Tensor:
@@ -174,7 +186,7 @@ def one_shot(model: nn.Module, batches: Iterable[Inputs], solver: Solver, select
         moments = _moments(model, batches, {name: layer}, calls)[name]
         parts = layer.matrix().chunk(len(moments))  # a group of a convolution has inputs of its own
         with naming(name):
-            solved = [solver(part, own.to(part.device)) for part, own in zip(parts, moments, strict=True)]
+            solved = [_solved(solver, part, own.to(part.device)) for part, own in zip(parts, moments, strict=True)]
         weight, mask = (
             layer.layout.tensor(torch.cat(found), layer.weight.shape) for found in zip(*solved, strict=True)
         )
@@ -182,6 +194,15 @@ def one_shot(model: nn.Module, batches: Iterable[Inputs], solver: Solver, select
             original(layer).copy_(original_of(layer, weight))
         attach(model, {name: mask.contiguous()})
     return model
+
+
+def _solved(solver: Solver, weight: Tensor, moments: Tensor) -> tuple[Tensor, Tensor]:
+    """What a solver gives, if it is a weight and a mask."""
+    found = solver(weight, moments)
+    pair = isinstance(found, (tuple, list)) and len(found) == 2 and all(isinstance(one, Tensor) for one in found)
+    if not pair or any(one.shape != weight.shape for one in found) or found[1].dtype != torch.bool:
+        raise BadInput(f"the solver gives {found!r:.60}: expected (weight, bool mask), each {list(weight.shape)}")
+    return found
 
 
 def wanda(model: nn.Module, batches: Iterable[Inputs], select: Select = None) -> Scores:

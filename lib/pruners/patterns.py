@@ -6,6 +6,7 @@ network which is pruned further loses more and gets nothing back. `two_four` is 
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
@@ -25,14 +26,41 @@ SCOPES = ("row", "layer", "network", "global")
 Pattern = Callable[..., dict[str, Tensor]]
 
 
-def check_pattern(pattern: object) -> None:
+def check_pattern(pattern: object, alone: bool = False) -> None:
     """Refuse what cannot be a pattern.
 
+    Args:
+        alone: whether it is called with scores alone; a `Pruner` gives it a sparsity too.
+
     Raises:
-        BadInput: it is no function.
+        BadInput: it is no function of scores, or one that needs something else.
     """
     if not callable(pattern):
         raise BadInput(f"pattern={pattern!r:.60}: expected a function of scores, such as pruners.unstructured")
+    if pattern is two_four:
+        raise BadInput("two_four is a score and a pattern in one, a function of a model: give pruners.n_of_m")
+    if alone:
+        try:
+            inspect.signature(pattern).bind({})
+        except TypeError as error:
+            name, cure = getattr(pattern, "__name__", repr(pattern)), "functools.partial gives it all but the scores"
+            raise BadInput(f"the pattern {name:.40}: {error}; {cure}") from error
+        except ValueError:  # written in C, which does not say what it takes
+            return
+
+
+def mask_by(pattern: Pattern, scores: Tensor) -> Tensor:
+    """Ask a pattern for the mask of one matrix of scores [rows, inner].
+
+    Raises:
+        BadInput: it gives something else.
+    """
+    found = pattern({"weight": scores})
+    mask = found.get("weight") if isinstance(found, Mapping) else found
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != scores.shape:
+        expected = f"expected {{name: mask}}, for one of {list(scores.shape)} a bool mask like it (True = kept)"
+        raise BadInput(f"the pattern gives {described(mask)}: {expected}")
+    return mask
 
 
 def unstructured(

@@ -132,8 +132,10 @@ class Pruner:
         """Go on from where `state_dict` was called, the model's masks already as they were.
 
         Raises:
-            BadInput: it is that of another number of runs; nothing is changed then.
+            BadInput: it is no such state, or that of another number of runs; nothing is changed then.
         """
+        if not isinstance(content, Mapping) or not {"targets", "schedules"} <= content.keys():
+            raise BadInput(f"{content!r:.60} is no state of a Pruner: expected what its state_dict() returns")
         if len(content["targets"]) != len(self.schedules) or len(content["schedules"]) != len(self.schedules):
             raise BadInput(f"this state is of {len(content['targets'])} runs, the pruner of {len(self.schedules)}")
         self.targets = list(content["targets"])

@@ -15,8 +15,9 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,12 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from lib.base import BadInput, atomic, to_write
+from lib.kernels.sparse_linear import SparseLinear
 from lib.kernels.two_four import DTYPES, compress, decompress
 from lib.pruners.kinds import Layout, layout_of
 from lib.pruners.layers import prunable, refuse_no_model, refused, survey
 from lib.pruners.masks import Masked, attach, lift
+from lib.pruners.sparse import dense
 
 FORMS = ("bitmap", "two_four")
 NOTES = "pruners.save"  # in the file's metadata: which weights are masked, which are the same, a checksum
@@ -41,7 +44,8 @@ NOTES = "pruners.save"  # in the file's metadata: which weights are masked, whic
 def save(model: nn.Module, path: str | Path, form: str = "bitmap") -> None:
     """Write a model's weights, buffers and masks, whole or not at all.
 
-    Of a masked weight only what the mask keeps is written. Tensors that several layers share are written once.
+    Of a masked weight only what the mask keeps is written. Tensors that several layers share are written once. Of a
+    model that `sparse` has made its `dense` copy is written, which `load` puts into a plain one.
 
     Args:
         form: one of FORMS. "two_four" compresses the weights whose masks keep exactly two of every four, along the
@@ -54,8 +58,11 @@ def save(model: nn.Module, path: str | Path, form: str = "bitmap") -> None:
     """
     if form not in FORMS:
         raise BadInput(f"form={form!r}: known are {', '.join(FORMS)}")
-    state, masks = plain(model)
+    refuse_no_model(model)
     path = to_write(path)
+    if any(isinstance(module, SparseLinear) for module in model.modules()):
+        model = dense(model)
+    state, masks = plain(model)
     if not_dense := [n for n, t in state.items() if not isinstance(t, Tensor) or t.layout != torch.strided]:
         raise BadInput(f"{not_dense[0]} is no dense tensor, which is all that safetensors hold")
     if complex_ones := [name for name, tensor in state.items() if tensor.dtype == torch.complex128]:
@@ -90,7 +97,7 @@ def load(path: str | Path, model: nn.Module) -> None:
     """Put what `save` wrote into a model of the same class, and attach the masks; others that it has are taken off.
 
     The model is left as it was if the file does not fit it. The state of an optimizer that was made before the masks
-    fits one that is made before this call (`attach`).
+    fits one that is made before this call (`attach`). A model that `sparse` has made is loaded before it is.
 
     Raises:
         BadInput: the file is not there, damaged, or not written by `save`; or it has other tensors than the model, or
@@ -104,7 +111,7 @@ def load(path: str | Path, model: nn.Module) -> None:
         (state.keys() - own.keys(), "has, and the model has not,"),
     ):
         if names:
-            raise BadInput(f"{name_of} {what} {min(names)}: load it into a model of the same class and sizes")
+            raise BadInput(f"{name_of} {what} {min(names)}: {_cure(own.keys(), state.keys())}")
     for name, mine in own.items():
         if mine.shape != (tensor := state[name]).shape or mine.dtype != tensor.dtype:
             found, expected = (f"{list(one.shape)} of {one.dtype}" for one in (tensor, mine))
@@ -123,6 +130,22 @@ def load(path: str | Path, model: nn.Module) -> None:
     complete = OrderedDict((key, state.get(names.get(key), tensor)) for key, tensor in model.state_dict().items())
     complete._metadata = state._metadata
     model.load_state_dict(complete)
+
+
+def _cure(own: Collection[str], file: Collection[str]) -> str:
+    """What would be right where a model and a file have tensors of other names."""
+    inner = [{re.sub(r"\b(_orig_mod|module)\.", "", name) for name in names} for names in (own, file)]
+    if inner[0] == inner[1]:
+        return "torch.compile puts _orig_mod. before names, DataParallel module.: wrap the model as the saved one was"
+    odd = set(own) ^ set(file)
+    if any(name.endswith(".by_output_places") for name in odd):
+        return "what pruners.sparse has made holds other tensors: load into the plain model, and make it sparse then"
+    if any(name.endswith("_mask") and f"{name.removesuffix('_mask')}_orig" in odd for name in odd):
+        return "torch.nn.utils.prune holds a mask: pruners.attach(model, pruners.attached(model)) before pruners.save"
+    if any("parametrizations." in name for name in odd):
+        ways = "a norm of torch.nn.utils.parametrizations, pruners.learn or groups.group"
+        return f"a weight is computed in one alone: prepare the model as the saved one was, by {ways}"
+    return "load it into a model of the same class and sizes"
 
 
 def read(path: str | Path) -> tuple[OrderedDict[str, Tensor], dict[str, Tensor]]:

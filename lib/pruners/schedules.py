@@ -25,6 +25,11 @@ def _check_sparsity(name: str, value: float) -> None:
         raise BadInput(f"{name}={value!r} is not in [0, 1)")
 
 
+def _check_step(step: int) -> None:
+    if not isinstance(step, Real):
+        raise BadInput(f"step={step!r:.40}: expected how many steps training has had so far")
+
+
 @dataclass(frozen=True)
 class Once:
     """Remove all at one step: single-shot pruning before training (paper 1), the 2:4 workflow after it (paper 2)."""
@@ -38,6 +43,7 @@ class Once:
 
     def target(self, step: int, reward: float | None = None) -> float:
         """Return the share of weights to have removed at this step."""
+        _check_step(step)
         return self.sparsity if step >= self.at else 0.0
 
 
@@ -62,6 +68,7 @@ class Iterative:
 
     def target(self, step: int, reward: float | None = None) -> float:
         """Return the share of weights to have removed at this step, which is the round, counted from 0."""
+        _check_step(step)
         done = step + 1
         return self.sparsity if done >= self.rounds else 1 - (1 - self.sparsity) ** (done / self.rounds)
 
@@ -96,6 +103,7 @@ class Gradual:
 
     def target(self, step: int, reward: float | None = None) -> float:
         """Return the share of weights to have removed at this step; between two prunings it stays what it was."""
+        _check_step(step)
         if step < self.start:
             return 0.0
         done = min((step - self.start) // self.every, self.times)

@@ -1,16 +1,18 @@
-"""Turn a pruned model into one that computes with nothing else: what a user of unstructured pruning keeps."""
+"""Turn a pruned model into one that computes with nothing else, what a user of unstructured pruning keeps, and back."""
 
 from __future__ import annotations
 
+import torch
 from torch import nn
+from torch.nn.utils import skip_init
 
 from lib.base import BadInput
 from lib.kernels.sparse_linear import FLOATS, SparseLinear
 from lib.pruners import kinds
 from lib.pruners.behind import behind, called_besides
 from lib.pruners.inputs import duplicate, replaced
-from lib.pruners.layers import Select, leave_out, prunable
-from lib.pruners.masks import attached, beneath, numbers
+from lib.pruners.layers import Select, leave_out, matrices, prunable
+from lib.pruners.masks import attach, attached, beneath, numbers
 
 
 def sparse(model: nn.Module, select: Select = None) -> nn.Module:
@@ -18,7 +20,8 @@ def sparse(model: nn.Module, select: Select = None) -> nn.Module:
 
     Left is what its mask keeps, or without a mask what is not zero. The copy computes the same function, and trains as
     the model with its masks does. The `weight` of such a layer can still be read, by attention for example, which
-    multiplies by it as by a dense one, and by tables such as `report`; but no more of it can be pruned. Layers of other
+    multiplies by it as by a dense one, and by tables such as `report`; but no more of it can be pruned before `dense`
+    makes a plain layer of it again. Layers of other
     kinds stay as they are, masks on them too. A Linear that cannot be made sparse, because nothing of it is left, it
     shares its weight with another layer, computes it from other numbers than a mask's, has hooks or a bias that is
     computed, stays as it is with a warning that names it.
@@ -62,3 +65,32 @@ def sparse(model: nn.Module, select: Select = None) -> nn.Module:
     for name, why in whys.items():
         leave_out(name, why)
     return replaced(new, made)
+
+
+def dense(model: nn.Module) -> nn.Module:
+    """Make a copy of what `sparse` has made in which its layers are `nn.Linear` again, and masks hold what is left.
+
+    The copy computes the same function, and can be pruned further. `save` writes this one.
+
+    Raises:
+        BadInput: no layer of the model is sparse, or one has hooks, which would be lost.
+    """
+    new = duplicate(model)
+    layers = [layer for layer in matrices(new) if layer.sparse]
+    if not layers:
+        raise BadInput(f"{type(model).__name__} has no layer that pruners.sparse has made")
+    made, masks = {}, {}
+    for layer in layers:
+        old = layer.module
+        if called_besides(old):
+            raise BadInput(f"{layer.name}: its layer has hooks, which a plain one would not call: remove them first")
+        weight, bias = old.weight.detach(), old.bias
+        like = {"device": weight.device, "dtype": weight.dtype}
+        plain = skip_init(nn.Linear, old.in_features, old.out_features, bias=bias is not None, **like)
+        plain.weight = nn.Parameter(weight, old.values.requires_grad)
+        plain.bias = bias
+        made[id(old)] = plain
+        masks[layer.name] = old.matrix(torch.ones_like(old.values.detach())).to_dense() > 0
+    new = replaced(new, made)
+    attach(new, masks)
+    return new

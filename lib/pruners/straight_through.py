@@ -16,18 +16,17 @@ With a transposable pattern (Hubara et al. 2021) the product that sends the grad
 from __future__ import annotations
 
 import math
+from numbers import Real
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
-from torch.nn.utils import parametrize
 
 from lib.base import BadInput, naming
-from lib.pruners import kinds
-from lib.pruners.behind import bake
-from lib.pruners.layers import Layout, Select, chosen, leave_out, prunable
+from lib.pruners.behind import bake, register
+from lib.pruners.layers import Layout, Select, chosen, leave_out, prunable, refuse_no_model, refuse_replicated
 from lib.pruners.masks import Following, attach, beneath, is_parameter, refuse_inference
-from lib.pruners.patterns import Pattern, check_pattern, fitting
+from lib.pruners.patterns import Pattern, check_pattern, fitting, mask_by
 from lib.pruners.selected import words
 from lib.pruners.weights import Prunable
 
@@ -70,7 +69,7 @@ class StraightThrough(Following):
 
     def choose(self, weight: Tensor) -> Tensor:
         """Choose the mask of a weight: its largest magnitudes, as many as the pattern lets stay."""
-        mask = self.pattern({"weight": self.layout.matrix(weight).abs()})["weight"]
+        mask = mask_by(self.pattern, self.layout.matrix(weight).abs())
         return self.layout.tensor(mask, weight.shape).contiguous()
 
     def forward(self, weight: Tensor) -> Tensor:
@@ -101,11 +100,14 @@ def learn(model: nn.Module, pattern: Pattern, decay: float = DECAY, select: Sele
 
     Raises:
         BadInput: an unknown name, no layer that fits, a layer that has a mask already, one that shares its weight and
-            is asked for by its name or is the only one, weights made under `torch.inference_mode`, a negative decay.
+            is asked for by its name or is the only one, weights made under `torch.inference_mode`, a negative decay, a
+            pattern that gives no masks, a model that DistributedDataParallel has wrapped.
     """
-    check_pattern(pattern)
-    if not 0 <= decay < math.inf:
-        raise BadInput(f"decay={decay}: expected 0 (straight-through alone) or more, and a finite number")
+    check_pattern(pattern, alone=True)
+    refuse_no_model(model)
+    refuse_replicated(model)
+    if not isinstance(decay, Real) or not 0 <= decay < math.inf:
+        raise BadInput(f"decay={decay!r:.40}: expected 0 (straight-through alone) or more, and a finite number")
     layers = {layer.name: layer for layer in prunable(model)}
     names = fitting(model) if select is None else chosen(layers.values(), select, {}, "there are")
     shared = [name for name in names if layers[name].tied]
@@ -124,8 +126,7 @@ def learn(model: nn.Module, pattern: Pattern, decay: float = DECAY, select: Sele
     for name in shared:
         leave_out(name, f"it is {why}")
     for name, one in made.items():
-        parametrize.register_parametrization(layers[name].module, layers[name].attribute, one)
-        kinds.reread(layers[name].module)
+        register(layers[name].module, layers[name].attribute, one)
 
 
 def learning(model: nn.Module) -> dict[str, StraightThrough]:
@@ -155,7 +156,13 @@ def flip_rate(model: nn.Module) -> float:
 
 
 def settle(model: nn.Module) -> dict[str, Tensor]:
-    """Hold the masks as they are now, by `attach`; masked weights are set to zero. Return the masks."""
+    """Hold the masks as they are now, by `attach`; masked weights are set to zero. Return the masks.
+
+    Raises:
+        BadInput: a model that DistributedDataParallel has wrapped.
+    """
+    refuse_no_model(model)
+    refuse_replicated(model)
     masks = {}
     for layer, one in _learning(model):
         masks[layer.name] = one.choose(layer.module.parametrizations[layer.attribute].original.detach())

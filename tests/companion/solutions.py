@@ -215,7 +215,7 @@ SOLUTIONS = {
     "00.2": 0.9 + (0 - 0.9) * (1 - 2 / 5) ** 3,
     "00.3": kept,
     "00.4": cubic,
-    "00.5": 50.8,
+    "00.5": 67.8,
     "10.1": 0.1,
     "10.2": lambda theta, h: [-t * (c * (c * t)) for t, c in zip(theta, h, strict=True)],
     "10.3": 2,  # the scores are -1, -0.64 and -2.25
@@ -257,7 +257,7 @@ SOLUTIONS = {
     "23.4": lambda weights, gradients, mask, rate: [
         keep * (w - rate * g) for w, g, keep in zip(weights, gradients, mask, strict=True)
     ],
-    "23.5": 96.0,
+    "23.5": 1.6,
     "24.1": 0.05,
     "24.2": 3,
     "24.3": lambda values, amax: [max(-127, min(127, round(value / (amax / 127)))) for value in values],

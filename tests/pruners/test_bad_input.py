@@ -53,6 +53,13 @@ def masked_by_torch() -> nn.Module:
     return model
 
 
+def tied_to_a_normed_table() -> nn.Module:
+    """A head that shares the table of a look-up, which shortens what it reads in place."""
+    model = nn.Sequential(nn.Embedding(8, 4, max_norm=1.0), nn.Linear(4, 8, bias=False))
+    model[1].weight = model[0].weight
+    return model
+
+
 def regrouped(table: torch.Tensor) -> None:
     model = net()
     groups.group(model, {"0.weight": circulant(4)}, releasable=True)
@@ -118,6 +125,42 @@ REFUSED = {
     "groups ranked within rows": (
         lambda: groups.whole_groups({"w": torch.ones(4, 4)}, 0.5, scope="row"),
         "^scope='row': a group lies in several rows; known are layer, network, global$",
+    ),
+    "more of a layer than words say": (lambda: pruners.empty_layers(net(), "a"), r"^share='a' is not in \[0, 1\]$"),
+    "a mask on a table that look-ups change": (
+        lambda: pruners.attach(tied_to_a_normed_table(), {"1.weight": torch.ones(8, 4) > 0}),
+        r"1\.weight: it is shared with 0, an embedding whose max_norm changes it in place",
+    ),
+    # masks that follow
+    "a decay in words": (lambda: pruners.learn(net(), pruners.n_of_m, decay="a"), r"^decay='a': expected 0"),
+    "a pattern that gives scores": (
+        lambda: pruners.learn(net(), lambda scores: scores),
+        r"^0\.weight: the pattern gives \[16, 16\] of torch\.float32: expected .* a bool mask like it",
+    ),
+    "a pattern that gives nothing": (lambda: pruners.learn(net(), lambda scores: {}), "pattern gives None: expected"),
+    "a pattern that wants more": (
+        lambda: pruners.learn(net(), pruners.unstructured),
+        r"^the pattern unstructured: missing a required argument: 'sparsity'; functools\.partial gives it",
+    ),
+    "a pattern of models": (
+        lambda: pruners.Pruner(pruners.magnitude, pruners.two_four, pruners.Once(0.5)),
+        r"^two_four is a score and a pattern in one, a function of a model: give pruners\.n_of_m$",
+    ),
+    # one shot
+    "a share for a pattern": (lambda: pruners.Wanda(0.5), r"^pattern=0\.5: expected a function of scores"),
+    "a class of solvers": (
+        lambda: pruners.one_shot(net(), [INPUTS], pruners.Wanda),
+        r"expected an object such as pruners\.Wanda\(pattern\)$",
+    ),
+    "a pattern of models at once": (lambda: pruners.Wanda(pruners.two_four), "^two_four is a score and a pattern"),
+    "a pattern at once that wants more": (
+        lambda: pruners.SparseGPT(pruners.unstructured, width=4),
+        r"^the pattern unstructured: missing a required argument: 'sparsity'",
+    ),
+    "no batch": (lambda: pruners.one_shot(net(), [None], pruners.Wanda(pruners.n_of_m)), "^a batch is None: expected"),
+    "a solver that gives a weight alone": (
+        lambda: pruners.one_shot(net(), [INPUTS], lambda weight, moments: weight),
+        r"^0\.weight: the solver gives tensor\(.*: expected \(weight, bool mask\), each \[16, 16\]$",
     ),
     # scores
     "a loss that is a number": (lambda: pruners.snip(net(), lambda model: 3.0), "one real number, this is 3.0"),
@@ -192,6 +235,13 @@ REFUSED = {
     "rewards from NaN on": (lambda: pruners.RewardAware(start=math.nan), "start=nan: expected a whole number"),
     "an increase in words": (lambda: pruners.RewardAware(increase="0.1"), r"^increase='0.1' must lie in \(0, 1\)"),
     "a first reward in words": (lambda: pruners.RewardAware(initial_reward="0"), "^initial_reward is not a number"),
+    "no step": (lambda: pruners.Once(0.5).target(None), "^step=None: expected how many steps training has had so far$"),
+    "a step in words": (lambda: pruners.Gradual(0.5, 1, 1).target("a"), "^step='a': expected how many steps"),
+    "no round": (lambda: pruners.Iterative(0.5, 2).target(None), "^step=None: expected how many steps"),
+    "a state of nothing": (
+        lambda: pruners.Pruner(pruners.magnitude, pruners.n_of_m, pruners.Once(0.5)).load_state_dict({}),
+        r"^\{\} is no state of a Pruner: expected what its state_dict\(\) returns$",
+    ),
     "a reward in words": (lambda: pruners.RewardAware().target(0, "high"), "needs a reward .*, not 'high'$"),
     # permutations
     "inputs that are NaN": (lambda: search(net(), INPUTS * math.nan), "outputs are not finite on these inputs"),
@@ -204,6 +254,11 @@ REFUSED = {
     "too wide": (lambda: search(net(), torch.ones(3, 17)), r"cannot take these inputs \(RuntimeError: .*3x17"),
     "whole numbers": (lambda: search(net(), INPUTS.long()), "cannot take these inputs"),
     "a list": (lambda: search(net(), [1, 2]), "cannot take these inputs"),
+    "a search that is none": (lambda: permute(net(), INPUTS, search=5), r"^search=5: expected a function such as"),
+    "a search without an order": (
+        lambda: permute(net(), INPUTS, search=lambda matrix, movable: torch.zeros(16)),
+        r"^search gives tensor\(.*: expected each of 0 to 15 once, a tensor$",
+    ),
     "a network without values": (lambda: search(META), "on the meta device"),
 }  # fmt: skip
 

@@ -223,3 +223,13 @@ def test_a_sparse_network_runs_elsewhere_as_the_masked_one(tmp_path):
     pruners.attach(model, pruners.unstructured(pruners.magnitude(model), 0.5))
     export.to_onnx(pruners.sparse(model), tmp_path / "sparse.onnx", inputs)
     torch.testing.assert_close(ran(tmp_path / "sparse.onnx", inputs), model(inputs).detach())
+
+
+@needs_onnx
+def test_a_graph_that_contradicts_itself_is_refused_and_nothing_is_written(tmp_path: Path):
+    """Torch writes one of a recurrent layer with projections."""
+    model = nn.LSTM(8, 16, proj_size=4, bidirectional=True, num_layers=2, batch_first=True)
+    with pytest.raises(BadInput, match=r"^torch exports LSTM to an ONNX graph that contradicts itself: ") as refusal:
+        export.to_onnx(model, tmp_path / "a.onnx", torch.randn(4, 5, 8))
+    assert "\n" not in str(refusal.value)
+    assert not list(tmp_path.iterdir())

@@ -187,11 +187,6 @@ def test_channels_of_a_residual_sum_are_refused():
             gates.gated(small_resnet(), [name])
 
 
-def test_a_convolution_in_groups_is_refused():
-    with pytest.raises(BadInput, match="0 is a convolution in 2 groups"):
-        gates.gated(nn.Sequential(nn.Conv2d(2, 4, 3, groups=2), nn.Conv2d(4, 1, 1)), ["0"])
-
-
 def test_a_gated_layer_is_not_gated_again():
     model = gates.gated(moons_mlp(), ["fc1"])
     with pytest.raises(BadInput, match="gates on 'fc1': it has gates already"):

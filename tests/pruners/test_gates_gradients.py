@@ -219,3 +219,9 @@ def test_fixed_weights_leave_the_gates_alone_to_learn_and_fixed_gates_nothing(na
         value = getattr(gates, name)(model, loss_on(*examples(2)), torch.Generator().manual_seed(0))
         assert math.isfinite(value)
         assert (phi.grad is not None) is (learns and name != "plain")
+
+
+def test_what_draws_is_a_generator():
+    model = gates.gated(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3)))
+    with pytest.raises(BadInput, match=r"^draw=0: expected a torch\.Generator, such as torch\.Generator\(\)"):
+        gates.arm(model, loss_on(*examples(4)), 0)

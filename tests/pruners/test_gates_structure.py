@@ -172,3 +172,54 @@ class Asking(nn.Module):
 def test_a_network_that_gates_would_change_is_refused(asks, line):
     with pytest.raises(BadInput, match=line):
         gates.gated(Asking(asks), ["layers.1"])
+
+
+class Depthwise(nn.Module):
+    """As MobileNet has it: a depthwise convolution between two others, and a layer that is called twice behind them."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8)
+        self.deep, self.deep_norm, self.wide = nn.Conv2d(8, 8, 3, groups=4), nn.BatchNorm2d(8), nn.Conv2d(8, 6, 1)
+        self.fc, self.again, self.last = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        hidden = self.deep_norm(self.deep(self.norm(self.stem(x)).relu())).relu()
+        hidden = self.fc(self.wide(hidden).relu().mean((2, 3))).relu()
+        return self.last(self.again(self.again(hidden).relu()).relu())
+
+
+class Headed(nn.Module):
+    """A head whose units can be gated, behind a body that has walls."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.hidden, self.out = Depthwise(), nn.Linear(3, 12), nn.Linear(12, 2)
+
+    def forward(self, x):
+        return self.out(self.hidden(self.body(x)).relu())
+
+
+def test_layers_in_groups_or_called_twice_are_walls_and_the_rest_is_gated_and_cut():
+    torch.manual_seed(0)
+    model, images = Headed().eval(), torch.randn(5, 1, 9, 9)
+    layers = gates.trace(model, (1, 9, 9))
+    assert [name for name, layer in layers.items() if layer.wall] == ["body.deep", "body.again"]
+    assert gates.gateable(layers) == ["hidden", "out"]
+    assert gates.sizes(layers)["parameters"] == sum(
+        layer.weight.numel() for layer in model.modules() if isinstance(layer, (nn.Conv2d, nn.Linear))
+    )
+    gated = gates.gated(model)
+    with torch.no_grad():
+        gates.gates_of(gated)[1].phi.copy_(torch.linspace(-1, 1, 12))
+    gated.eval()
+    small = gates.harden(gated)
+    assert torch.allclose(small(images), gated(images), atol=1e-6)
+    assert small.hidden.out_features == 6
+    assert torch.equal(small.body.deep.weight, model.body.deep.weight)
+    for name, why in {
+        "body.deep": "is a convolution in 4 groups",
+        "body.again": "is used twice in one forward",
+    }.items():
+        with pytest.raises(BadInput, match=f"gates on '{name}': it {why}"):
+            gates.gated(model, name)

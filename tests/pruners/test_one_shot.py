@@ -404,11 +404,15 @@ def test_moments_are_those_of_evaluation_mode():
     assert model.training
 
 
-def test_what_is_no_pattern_or_no_solver_is_refused():
-    with pytest.raises(BadInput, match=r"pattern=0\.5: expected a function of scores"):
-        pruners.Wanda(0.5)
-    with pytest.raises(BadInput, match=r"expected an object such as pruners\.Wanda"):
-        pruners.one_shot(nn.Linear(16, 16), [torch.randn(4, 16)], pruners.Wanda)
+@pytest.mark.parametrize(("sparsity", "width", "found"), [(0.6, 1, "100.0"), (0.5, 3, "62.5"), (0.5, 1, "0.0")])
+def test_a_width_at_which_a_pattern_rounds_to_another_share_is_refused(sparsity, width, found):
+    inputs = torch.randn(64, 16, generator=torch.Generator().manual_seed(0)).double()
+    pattern = partial(pruners.unstructured, sparsity=sparsity, scope="row")
+    line = rf"removes {found}% of the weights and not {100 * sparsity:.1f}%, as it rounds for each {width} columns"
+    with pytest.raises(BadInput, match=line):
+        pruners.SparseGPT(pattern, width)(torch.ones(4, 16), inputs.T @ inputs)
+    _, mask = pruners.SparseGPT(pattern, 16)(torch.ones(4, 16), inputs.T @ inputs)
+    assert (~mask).double().mean() == round(16 * sparsity) / 16
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Laws of pruning a stack: each run is scored, ranked, masked and counted as if it were alone."""
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -106,7 +108,10 @@ def test_empty_layers_are_named_with_their_run():
     masks = {name: torch.ones_like(score, dtype=torch.bool) for name, score in pruners.magnitude(model).items()}
     masks["b.layers.1.weight"][2] = False
     masks["a.layers.1.weight"][1].flatten()[1:] = False
-    pruners.attach(model, masks)
+    with pytest.warns(pruners.Emptied, match=r"^no weight of b\.layers\.1\.weight is left: .* floor"):
+        pruners.attach(model, masks)
+    with warnings.catch_warnings(action="error"):  # nothing is lost anew
+        pruners.attach(model, masks)
     found = pruners.empty_layers(model)
     assert found[["run", "layer", "kept"]].values.tolist() == [[2, "b.layers.1.weight", 0]]
     found = pruners.empty_layers(model, share=1 / 64)

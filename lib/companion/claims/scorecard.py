@@ -17,6 +17,9 @@ from lib.companion.results import read_cells, read_claims
 from lib.companion.statistics import NOT_RUN, in_words
 from lib.companion.sweep.settings import SCALES
 
+# what a note says where something was written or changed after a look
+LOOKED = r"\b(?:known|seen|in sight|looked at|the criterion was changed|was added after|were added after|first asked)\b"
+
 
 def largest(results: Path = base.RESULTS) -> pd.DataFrame:
     """Find for each claim the row of the scale that counts, with that scale in a column, by paper.
@@ -67,6 +70,13 @@ def scorecard(papers: list[Paper], results: Path = base.RESULTS) -> pd.DataFrame
         kind=[claim.kind for claim in claims],
         criterion=[in_words(claim.holds_if) if claim.holds_if else "" for claim in claims],
     )
+
+
+def looked_first(notes: pd.Series) -> pd.Series:
+    """Tell of each note of a claim whether it owns up to a look: that the row, its criterion, what it presupposes or
+    some of its seeds were written, changed or added when some of its runs, be it at another scale, had been seen.
+    """
+    return notes.str.contains(LOOKED)
 
 
 def _of_two(smaller: dict, larger: dict, most: Mapping[tuple[str, str], int]) -> dict:

@@ -10,9 +10,10 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache, partial
 from operator import lt
 
+import numpy as np
 import pandas as pd
 import torch
-from scipy.stats import beta
+from scipy.stats import beta, norm
 from torch import nn
 
 from lib.base import BadInput
@@ -274,6 +275,24 @@ def widths_apart(pairs: Mapping[str, str]) -> float:
     """Find the widths of a layer that are farthest apart in two architectures, {one: other}: larger over smaller."""
     layers = [both for pair in pairs.items() for both in zip(*map(_counts, pair), strict=True)]
     return max(max(both) / min(both) for both in layers)
+
+
+def lost_to_noise(noises: tuple[float, float], step: float = 0.02) -> float:
+    """Compute how many points less the best of all classifiers gets right where the moons have the second noise.
+
+    The best one says of each point which of the two half circles, smeared by the noise, is denser there; what it gets
+    right is the integral of the larger density, on a grid with this step.
+    """
+    turn = np.linspace(0, np.pi, 500)
+    arcs = (np.cos(turn), np.sin(turn)), (1 - np.cos(turn), 0.5 - np.sin(turn))  # as `sklearn.datasets.make_moons`
+    grid = np.arange(-3, 4, step)
+
+    def best(noise: float) -> float:
+        along = [[norm.pdf(grid[:, None], axis, noise) for axis in arc] for arc in arcs]  # [grid, turn] of x and of y
+        densities = [x @ y.T / len(turn) for x, y in along]  # of a point at each x and y
+        return float(np.maximum(*densities).sum() * step**2 / 2)
+
+    return 100 * (best(noises[0]) - best(noises[1]))
 
 
 def removed(network: str, before: str, left: str) -> float:

@@ -100,6 +100,8 @@ ESTIMATORS = {"arm": arm, "ar": ar, "hard_concrete": pathwise}
 
 def _uniforms(model: nn.Module, draw: torch.Generator, binary: bool = True) -> tuple[list[Gates], list[Tensor]]:
     """The model's gates and u for each of them."""
+    if not isinstance(draw, torch.Generator):
+        raise BadInput(f"draw={draw!r:.40}: expected a torch.Generator, such as torch.Generator().manual_seed(0)")
     gates = gates_of(model)
     if wrong := [one.kind for one in gates if KINDS[one.kind].binary is not binary]:
         raise BadInput(f"gates of kind {wrong[0]!r} have another estimator: {'pathwise' if binary else 'arm or ar'}")

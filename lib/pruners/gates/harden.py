@@ -10,7 +10,7 @@ from lib.base import BadInput
 from lib.pruners.gates.gate import Gated, gates_of
 from lib.pruners.gates.structure import Layer, live, spread, trace
 from lib.pruners.inputs import duplicate, replaced
-from lib.pruners.layers import uncompiled
+from lib.pruners.layers import unwrapped
 from lib.pruners.masks import attached
 
 
@@ -33,7 +33,8 @@ def harden(model: nn.Module) -> nn.Module:
     Units that are not live are cut out of the layers at both of their ends, a channel's flattened positions with it and
     its batch norm too; the values of open gates (equation 13) go into the weights beside them. Positions that are
     closed while their channel is open are skipped by a `Select`. What is called in training alone stays as it is. The
-    result is in evaluation mode and shares nothing with the model.
+    result is in evaluation mode and shares nothing with the model. No class builds a network of its sizes anew: keep it
+    by `torch.save(network, path)`, or as ONNX by `pruners.export`.
 
     Raises:
         BadInput: a model without gates or with masks, a layer whose gates are all closed, gates on a layer that is
@@ -42,11 +43,13 @@ def harden(model: nn.Module) -> nn.Module:
     gates_of(model)
     if masked := attached(model):
         raise BadInput(f"{min(masked)} has a mask, which cutting units would lose: pruners.detach the model first")
-    model = duplicate(uncompiled(model)).eval()
+    model = duplicate(unwrapped(model)).eval()
     layers = trace(model)
     ends = live(layers)
     made: dict[int, nn.Module] = {}
     for name, layer in layers.items():
+        if layer.wall:
+            continue
         inputs, outputs = ends[name]
         there = torch.ones_like(inputs) if layer.source is None else spread(ends[layer.source][1], len(inputs))
         made[id(_hookless(name, model))] = _layer(layer, inputs, outputs, there)

@@ -14,7 +14,7 @@ from lib.base import BadInput
 from lib.pruners.gates.gate import KINDS, Gated, Gates, check_k, gates_of
 from lib.pruners.gates.structure import Layer, followed, gateable, live, spread, trace
 from lib.pruners.inputs import duplicate, replaced
-from lib.pruners.layers import leave_out, uncompiled
+from lib.pruners.layers import leave_out, unwrapped
 from lib.pruners.masks import attached
 from lib.pruners.scores import seeded
 
@@ -60,10 +60,10 @@ def gated(
 
     Raises:
         BadInput: a layer that does not exist or is of another kind, none that has units to gate, a convolution whose
-            channels meet others (a residual sum) or whose weight a parametrization computes, k < 0, a tau outside
-            [0, 1), more units to start with than there are, a dormant or a seed that is no number, a tau and a dormant
-            at which others would start open, a layer with a mask or one whose weight a hook computes, a forward pass
-            that asks what its layers are.
+            channels meet others (a residual sum) or whose weight a parametrization computes, one in groups, a layer
+            that is called twice, k < 0, a tau outside [0, 1), more units to start with than there are, a dormant or a
+            seed that is no number, a tau and a dormant at which others would start open, a layer with a mask or one
+            whose weight a hook computes, a forward pass that asks what its layers are.
     """
     check_k(k)
     if kind not in KINDS:
@@ -75,7 +75,7 @@ def gated(
     (draw,) = seeded(seed)
     if masked := attached(model):
         raise BadInput(f"{min(masked)} has a mask, which cutting units would lose: bake it in, pruners.detach(model)")
-    model = duplicate(uncompiled(model))
+    model = duplicate(unwrapped(model))
     found = trace(model)
     for name in (name for name, layer in found.items() if layer.lost and layers is None):
         leave_out(name, "the forward pass reshapes its channels, and no gate can follow them: use torch.flatten(x, 1)")
@@ -230,6 +230,8 @@ def _named(name: str, found: dict[str, Layer]) -> Layer:
     layer = found[name]
     if layer.gates is not None:
         raise BadInput(f"gates on {name!r}: it has gates already")
+    if layer.wall:
+        raise BadInput(f"gates on {name!r}: it {layer.wall}")
     if isinstance(layer.module, nn.Conv2d) and not layer.cuttable:
         raise BadInput(f"gates on {name!r}: its channels meet others in a sum or leave the network, so none can be cut")
     if isinstance(layer.module, nn.Conv2d) and layer.norm is None and parametrize.is_parametrized(layer.module):

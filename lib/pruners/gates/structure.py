@@ -18,7 +18,7 @@ from lib.base import BadInput
 from lib.kernels.sparse_linear import SparseLinear
 from lib.pruners.gates.gate import Gated, Gates
 from lib.pruners.inputs import duplicate
-from lib.pruners.layers import uncompiled
+from lib.pruners.layers import unwrapped
 from lib.pruners.uses import positions
 
 # What keeps a silent channel silent: 0 stays 0, and channels do not mix.
@@ -47,6 +47,7 @@ class Layer:
         only_layers: whether nothing but layers reads its outputs, so that an unread unit may go.
         inputs, outputs: its gates, if there are any.
         positions: how often one example uses each weight.
+        wall: why its units cannot be cut, nor those of its neighbours: it is called twice, or a convolution in groups.
         lost: whether its channels are reshaped so that nobody can tell whose they are then, as by x.reshape(-1, 800).
     """
 
@@ -59,6 +60,7 @@ class Layer:
     inputs: Gates | None = None
     outputs: Gates | None = None
     positions: int = 1
+    wall: str = ""
     lost: bool = False
 
     @property
@@ -97,10 +99,10 @@ def trace(model: nn.Module, shape: Sequence[int] | None = None) -> dict[str, Lay
         shape: of one example, without the batch axis: the model is run once with it to fill in `positions`.
 
     Raises:
-        BadInput: a forward pass that torch.fx cannot follow, a layer used twice, without a shape yet or with a weight
-            that a hook computes, a convolution in groups, a layer of `pruners.sparse`.
+        BadInput: a forward pass that torch.fx cannot follow, a layer without a shape yet or with a weight that a hook
+            computes, a layer of `pruners.sparse`.
     """
-    model = uncompiled(model)
+    model = unwrapped(model)
     if late := [path for path, module in model.named_modules() if isinstance(module, SparseLinear)]:
         raise BadInput(f"{late[0]} holds only what is left of it: count and cut units before pruners.sparse")
     graph = followed(model)
@@ -115,12 +117,18 @@ def trace(model: nn.Module, shape: Sequence[int] | None = None) -> dict[str, Lay
         above = [origins[other] for other in node.all_input_nodes]
         flattened = bool(flat & set(node.all_input_nodes))
         layered = isinstance(module, (nn.Linear, nn.Conv2d))
-        if layered and above[0] and not _reads(module, layers[above[0]], flattened):
+        if layered and is_lazy(module._parameters.get("weight")):
+            raise BadInput(f"{node.target} has no shape yet: run the model once")
+        wall = _wall(module, times[node.target]) if layered else ""
+        if layered and above[0] and (wall or not _reads(module, layers[above[0]], flattened)):
             layers[above[0]].only_layers, above = False, [None]  # columns of an image, or steps of a sequence
-        if layered:
+        if wall:
+            layers[node.target] = Layer(node.target, module, only_layers=False, wall=wall)
+            origins[node] = None
+        elif layered:
             layers[node.target] = _layer(node.target, module, gates, above[0], layers)
             origins[node] = node.target
-        elif isinstance(module, nn.BatchNorm2d) and times[node.target] == 1 and _alone_after(node, layers):
+        elif isinstance(module, nn.BatchNorm2d) and above[0] and times[node.target] == 1 and _alone_after(node, layers):
             layers[above[0]].norm, layers[above[0]].outputs = node.target, gates
             origins[node] = above[0]
         elif _asks(node):
@@ -230,12 +238,6 @@ def spread(channels: Tensor, width: int) -> Tensor:
 
 
 def _layer(name: str, module: nn.Module, gates: Gates | None, source: str | None, layers: dict[str, Layer]) -> Layer:
-    if name in layers:
-        raise BadInput(f"{name} is used twice in one forward pass: its units cannot be cut")
-    if is_lazy(module._parameters.get("weight")):
-        raise BadInput(f"{name} has no shape yet: run the model once")
-    if getattr(module, "groups", 1) != 1:
-        raise BadInput(f"{name} is a convolution in {module.groups} groups: its channels cannot be cut")
     if "weight" not in module._parameters and not parametrize.is_parametrized(module, "weight"):
         why = "remove the hook first, as torch.nn.utils.remove_weight_norm does"
         raise BadInput(f"{name}.weight is computed by a hook, so that its units cannot be cut: {why}")
@@ -243,6 +245,14 @@ def _layer(name: str, module: nn.Module, gates: Gates | None, source: str | None
         layers[source].readers.append(name)
     end = {} if gates is None else {"inputs" if isinstance(module, nn.Linear) else "outputs": gates}
     return Layer(name, module, source, **end)
+
+
+def _wall(module: nn.Linear | nn.Conv2d, times: int) -> str:
+    """Why a layer's units cannot be cut; "" where they can."""
+    if times > 1:
+        return "is used twice in one forward pass: its units cannot be cut"
+    groups = getattr(module, "groups", 1)
+    return f"is a convolution in {groups} groups: its channels cannot be cut" if groups > 1 else ""
 
 
 def _alone_after(norm: fx.Node, layers: dict[str, Layer]) -> bool:

@@ -19,7 +19,7 @@ from lib.base import BadInput
 from lib.pruners.behind import behind
 from lib.pruners.inputs import Inputs, duplicate
 from lib.pruners.kinds import Layout
-from lib.pruners.layers import Select, eligible, prunable, uncompiled
+from lib.pruners.layers import Select, eligible, prunable, unwrapped
 from lib.pruners.masks import attached, numbers
 from lib.pruners.permutation.channels import Axis, Ties, read
 from lib.pruners.permutation.same import compare, difference, outputs
@@ -60,10 +60,13 @@ def permute(
         which layers it shares its order. Layers that will not be pruned have no numbers.
 
     Raises:
-        BadInput: a masked model, an unknown name, a model that `torch.fx` cannot trace, inputs that it cannot take, or
-            outputs by which no result could be checked: none, not finite, or others a second time.
+        BadInput: a masked model, an unknown name, a search that is none, a model that `torch.fx` cannot trace, inputs
+            that it cannot take, or outputs by which no result could be checked: none, not finite, or others a second
+            time.
     """
-    model = uncompiled(model)
+    if not callable(search):
+        raise BadInput(f"search={search!r:.40}: expected a function such as permutation.search.anneal")
+    model = unwrapped(model)
     masked = attached(model)
     if masked:
         raise BadInput(f"{next(iter(masked))} has a mask: permute before pruning")
@@ -143,7 +146,10 @@ def _search(affected: Sequence[_Layer], space: list[int], moves: Moves, search: 
     if not stacks:
         return {}
     places, stack = max(stacks.items(), key=lambda item: sum(float(block.sum()) for block in item[1]))
-    order = search(torch.cat(stack), movable=torch.tensor(places) >= 0).tolist()
+    order = search(torch.cat(stack), movable=torch.tensor(places) >= 0)
+    if not isinstance(order, Tensor) or sorted(order.tolist()) != list(range(len(places))):
+        raise BadInput(f"search gives {order!r:.40}: expected each of 0 to {len(places) - 1} once, a tensor")
+    order = order.tolist()
     return {place: places[source] for place, source in zip(places, order, strict=True) if place >= 0}
 
 

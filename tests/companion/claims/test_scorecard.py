@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from lib.base import BadInput
-from lib.companion.claims.scorecard import largest
+from lib.companion.claims.scorecard import largest, looked_first
 from lib.companion.csv_files import write_csv
 from lib.companion.results import CELLS, CLAIMS
 
@@ -106,3 +106,17 @@ def test_the_papers_own_data_go_before_a_stand_in_at_any_scale_with_any_number_o
     assert largest(tmp_path).verdict.tolist() == ["differs"]
     on("real", "cifar10 (stand-in): a; mnist: a", 9, "reproduced")  # at least in part
     assert largest(tmp_path).verdict.tolist() == ["reproduced"]
+
+
+def test_a_note_that_owns_up_to_a_look_is_told_from_one_that_does_not():
+    notes = {
+        "written when the runs were known": True,
+        "added after the quick runs had been seen": True,
+        "the criterion was changed: the ground was the wrong one": True,
+        "it first asked the runs that go on until sizes rest": True,
+        "": False,
+        "put aside: digits/small_lenet: 1.52, reproduced": False,
+        "the paper does not say when stage 2 ends": False,
+        "unknown to the paper; unseen data": False,
+    }
+    assert looked_first(pd.Series(notes.keys())).tolist() == list(notes.values())

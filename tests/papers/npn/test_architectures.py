@@ -5,6 +5,8 @@ import math
 import pandas as pd
 import pytest
 from scipy.stats import binomtest
+from sklearn.datasets import make_moons
+from sklearn.neighbors import KNeighborsClassifier
 
 from lib.base import BadInput
 from lib.companion.statistics import ratio_of_means
@@ -196,3 +198,13 @@ def test_a_network_or_an_architecture_that_does_not_fit_is_refused():
         measures.weights("lenet", "1-2-3-4")
     with pytest.raises(BadInput, match="1-2-3 has 3 numbers, lenet5 has 4 layers with gates"):
         measures.weights("lenet5", "1-2-3")
+
+
+def test_the_best_accuracy_on_moons_falls_with_their_noise_as_that_of_many_neighbours_does():
+    """Neighbours among many points come close to the best of all classifiers."""
+    scores = []
+    for noise in (0.1, 0.2):
+        (points, labels), (others, truth) = (make_moons(20_000, noise=noise, random_state=seed) for seed in (0, 1))
+        scores.append(100 * KNeighborsClassifier(51).fit(points, labels).score(others, truth))
+    assert measures.lost_to_noise((0.1, 0.2)) == pytest.approx(scores[0] - scores[1], abs=0.3)
+    assert measures.lost_to_noise((0.2, 0.1)) == -measures.lost_to_noise((0.1, 0.2))
