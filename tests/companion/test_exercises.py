@@ -179,3 +179,11 @@ def test_a_list_for_the_number_of_an_exercise_is_refused_in_one_line():
         check(["20.1"], 1)
     with pytest.raises(BadInput, match=r'^the number of an exercise is a text such as "20\.1", not 20\.1$'):
         check(20.1, 1)
+
+
+def test_a_product_by_a_transform_may_keep_its_imaginary_part_of_zero(capsys: pytest.CaptureFixture):
+    check("50.4", lambda c, x: np.fft.ifft(np.fft.fft(c) * np.fft.fft(x)))
+    check("50.4", lambda c, x: np.fft.ifft(np.fft.fft(c) * np.fft.fft(x)) + 1j)
+    right, wrong = capsys.readouterr().out.splitlines()
+    assert right.startswith("Exercise 50.4: right.")
+    assert wrong.startswith("Exercise 50.4: not yet.")
