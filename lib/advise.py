@@ -32,9 +32,9 @@ from lib.kernels import two_four
 from lib.kernels.products import csr, csr_linear, int8_linear, padded, quantised
 from lib.kernels.timing import rounds
 from lib.pruners import kinds
+from lib.pruners.counted import numbers
 from lib.pruners.inputs import Inputs, batch_of, example
 from lib.pruners.layers import Select, matrices, survey
-from lib.pruners.masks import numbers
 from lib.pruners.uses import uses
 from lib.pruners.weights import Prunable
 

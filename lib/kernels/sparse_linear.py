@@ -82,6 +82,11 @@ class SparseLinear(nn.Module):
         zeros = torch.zeros(self.shape, dtype=self.values.dtype, device=ends.device)
         return zeros.index_put((rows, self.by_output_places.long()), self.values)
 
+    @property
+    def left(self) -> Tensor:
+        """Say which places of W [m, k] hold a weight, whatever its value: bool."""
+        return self.matrix(torch.ones_like(self.values.detach())).to_dense() > 0
+
     def matrix(self, values: Tensor) -> Tensor:
         """Return W [m, k] with these values, in CSR."""
         return _csr(self.by_output_ends, self.by_output_places, values, self.shape)

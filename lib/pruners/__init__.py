@@ -18,9 +18,10 @@ channels) and `lib.pruners.sizes` (bytes and products).
 """
 
 from lib.pruners import kinds
+from lib.pruners.counted import empty_layers, report, sparsity, sparsity_per_run
 from lib.pruners.gradients import Slower
 from lib.pruners.layers import LayerRule, LeftOut, Partial, Scores, coverage, eligible, layer_rule, prunable, refused
-from lib.pruners.masks import Emptied, attach, attached, detach, empty_layers, report, sparsity, sparsity_per_run
+from lib.pruners.masks import Emptied, attach, attached, detach
 from lib.pruners.one_shot import SparseGPT, Wanda, one_shot, wanda
 from lib.pruners.patterns import n_of_m, two_four, unstructured
 from lib.pruners.pruner import Holder, Pruner

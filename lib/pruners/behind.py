@@ -16,6 +16,8 @@ from torch.nn.utils.weight_norm import WeightNorm
 from lib.kernels.sparse_linear import SparseLinear
 from lib.pruners import kinds
 
+ORDER = "_order_before"  # of a layer's parameters; an attribute beside the names of its weights
+
 
 def behind(module: nn.Module) -> dict[str, list[nn.Parameter]]:
     """Return the parameters behind each tensor that the module computes with, sub-modules aside."""
@@ -96,11 +98,12 @@ def settle(module: nn.Module, attribute: str) -> None:
 def register(module: nn.Module, attribute: str, form: nn.Module) -> None:
     """Let a parametrization compute a weight from now on; `bake` gives the weight its old place among the parameters.
 
-    The order of parameters is what optimizers store their state by. It is noted when a layer's first weight moves.
+    The order of parameters is what optimizers store their state by. It is noted when a layer's first weight moves here;
+    what a hook or another parametrization has moved before stays where that has put it.
     """
-    order = getattr(getattr(module, "parametrizations", None), "order", tuple(module._parameters))
+    order = getattr(getattr(module, "parametrizations", None), ORDER, tuple(module._parameters))
     parametrize.register_parametrization(module, attribute, form)
-    module.parametrizations.order = order
+    setattr(module.parametrizations, ORDER, order)
     kinds.reread(module)
 
 
@@ -108,7 +111,7 @@ def bake(module: nn.Module, attribute: str) -> None:
     """Make a computed weight a plain parameter with the values it has, frozen if all behind it are."""
     settle(module, attribute)
     if parametrize.is_parametrized(module, attribute):
-        order = getattr(module.parametrizations, "order", ())
+        order = getattr(module.parametrizations, ORDER, ())
         # torch deletes the property `weight` from the layer's class, which deep copies of the layer share
         shared = type(module)
         module.__class__ = type(shared.__name__, shared.__bases__, dict(vars(shared)))

@@ -29,8 +29,9 @@ from lib.base import BadInput, naming
 from lib.kernels.int8 import LARGEST, Histogram, check_method, quantise, scale_of, threshold, weight_scales
 from lib.pruners import kinds
 from lib.pruners.behind import bake, called_besides
-from lib.pruners.inputs import Inputs, duplicate, each, entering, feed, replaced
+from lib.pruners.inputs import Inputs, duplicate, each, entering, feed, replaced, unnested
 from lib.pruners.layers import Select, leave_out, matrices
+from lib.pruners.masks import release
 from lib.pruners.selected import words
 from lib.pruners.uses import leave_uncalled
 from lib.pruners.weights import Prunable
@@ -78,7 +79,8 @@ def _why_not(layer: Prunable) -> str:
 def observe(model: nn.Module, batches: Iterable[Inputs], select: Select = None) -> dict[str, Histogram]:
     """Observe what enters each `codable` layer in evaluation mode, {parameter name: histogram}.
 
-    A layer that runs more than once has one histogram of all its inputs. One that no batch calls, whose weight another
+    A layer that runs more than once has one histogram of all its inputs. All positions count that the model computes,
+    padding too, which torch's encoder leaves out. One that no batch calls, whose weight another
     layer has too, that has hooks or a bias that is computed, or of which `pruners.sparse` holds what is left, is left
     out with a warning.
 
@@ -115,7 +117,7 @@ def observe(model: nn.Module, batches: Iterable[Inputs], select: Select = None) 
 def _counting(name: str, histogram: Histogram):
     def hook(module: nn.Module, args: tuple, kwargs: dict) -> None:
         with naming(f"the input of {name}"):
-            histogram.add(entering(args, kwargs))
+            histogram.add(unnested(entering(args, kwargs)))
 
     return hook
 
@@ -132,7 +134,7 @@ def quantised(model: nn.Module, amax: Mapping[str, float]) -> nn.Module:
     if not isinstance(amax, Mapping) or not all(isinstance(value, Real) for value in amax.values()):
         raise BadInput(f"amax={amax!r:.60}: expected {{parameter name: number}}, such as `ranges` returns")
     model = duplicate(model).eval()
-    pruners.detach(model)
+    release(model)
     layers = {layer.name: layer for layer in codable(model)}
     if unknown := [name for name in amax if name not in layers] or ([] if amax else ["nothing"]):
         if others := [one for one in pruners.prunable(model) if one.name == unknown[0]]:
@@ -213,7 +215,7 @@ class Int8(nn.Module):
         as the `output_size` of a transposed convolution, is passed on. A nested tensor, as torch's encoder makes of
         padded examples, is computed example by example.
         """
-        if input.is_nested:
+        if input.is_nested and input.layout == torch.strided:  # what is jagged goes through as it is
             return torch.nested.as_nested_tensor([self(one, *args, **more) for one in input.unbind()])
         with torch.autocast(input.device.type, enabled=False):
             codes = quantise(input.float(), self.input_scale)

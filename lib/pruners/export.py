@@ -31,6 +31,7 @@ from lib.pruners import kinds
 from lib.pruners.calibration import Int8, called, quantised
 from lib.pruners.inputs import Inputs, arguments, batch_of, duplicate, replaced
 from lib.pruners.layers import refuse_no_model
+from lib.pruners.masks import release
 
 NEEDS = ("onnx", "onnxscript")
 OPSET = 21
@@ -63,7 +64,7 @@ def to_onnx(
     if batch and batch_of(example) < 2:
         raise BadInput("example has a batch of 1, of which torch makes a fixed size: give two examples or more")
     baked = duplicate(model).eval()
-    pruners.detach(baked)
+    release(baked)
     if amax is not None:
         baked = _with_pairs(quantised(baked, amax))
     args, kwargs = arguments(example)
@@ -204,7 +205,7 @@ def to_semi_structured(model: nn.Module, dtype: torch.dtype = torch.float16, dev
     if not table.taken.any():
         raise BadInput(f"no layer is taken; {table.layer[0]}: {table.why[0]}")
     fast = duplicate(model).eval()
-    pruners.detach(fast)
+    release(fast)
     fast = fast.to(device, dtype)
     names = set(table.layer[table.taken])
     for layer in pruners.prunable(fast):

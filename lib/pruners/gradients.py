@@ -18,8 +18,9 @@ from torch.overrides import TorchFunctionMode
 
 from lib.base import BadInput
 from lib.pruners.behind import hook_of
+from lib.pruners.counted import numbers
 from lib.pruners.layers import say
-from lib.pruners.masks import copies, numbers, original, refuse_inference
+from lib.pruners.masks import copies, original, refuse_inference
 from lib.pruners.weights import Prunable
 
 

@@ -177,7 +177,7 @@ def group(
             if count % block and not pad:
                 raise BadInput(f"{name}: block size {block} does not divide its {count} {what}; pad=True fills up")
     refuse_inference(layers.values())
-    refuse_replicated(model)
+    refuse_replicated(model, layers.values())
     for name, table in chosen.items():
         layer, block = layers[name], len(table)
         own = table.to(layer.weight.device)

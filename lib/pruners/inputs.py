@@ -45,7 +45,7 @@ def call(model: nn.Module, inputs: Inputs) -> Any:
 
 
 def feed(model: nn.Module, batch: Inputs) -> Any:
-    """Call the model with one of the batches that it is calibrated on, its layers and functions one by one.
+    """Call the model with one of the batches that it is calibrated on.
 
     Raises:
         BadInput: the batch holds other arguments than the model takes, or tensors that it cannot compute with.
@@ -58,8 +58,7 @@ def feed(model: nn.Module, batch: Inputs) -> Any:
             f"a batch holds tensors, this one an array of {odd[0].dtype}: torch.from_numpy makes a tensor of it"
         )
     try:
-        with slow_attention():
-            return call(model, batch)
+        return call(model, batch)
     except TypeError as error:
         try:
             inspect.signature(unwrapped(model).forward).bind(*args, **kwargs)
@@ -102,24 +101,19 @@ def _as_written() -> AbstractContextManager:
     return torch.compiler.set_stance("force_eager")
 
 
-@contextmanager
-def slow_attention() -> Iterator[None]:
-    """Compute attention by functions that can be watched one by one, on padded examples, not by torch's single one for
-    evaluation, nor on nested tensors.
-    """
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
-
-
 def entering(args: tuple, kwargs: Mapping[str, Any]) -> Any:
     """Return what enters a layer: its first argument by place, or the one named `input`, or the first by name."""
     if args:
         return args[0]
     return kwargs["input"] if "input" in kwargs else next(iter(kwargs.values()))
+
+
+def unnested(entered: Any) -> Any:
+    """Return what enters a layer as one tensor: of a nested one, as torch's encoder makes of padded examples, its
+    examples one after the other.
+    """
+    nested = isinstance(entered, Tensor) and entered.is_nested
+    return torch.cat(list(entered.unbind())) if nested else entered
 
 
 def example(model: nn.Module, shape: Sequence[int]) -> Tensor:

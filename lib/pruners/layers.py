@@ -20,7 +20,7 @@ from lib.pruners.selected import Select, chosen
 from lib.pruners.weights import Prunable, Refused
 
 SPOKEN = 0.9  # what speaks of less than this share of a network's matrix weights says so
-SPARSE = "its layer holds only what is left of it, so that pruning is over: prune the model before pruners.sparse"
+SPARSE = "its layer holds only what is left of it: prune the model before pruners.sparse, or after pruners.dense"
 
 
 class LeftOut(UserWarning):
@@ -144,22 +144,28 @@ def unwrapped(model: nn.Module) -> nn.Module:
     itself.
     """
     refuse_no_model(model)
-    parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
-    inner = dict(model.named_children()).get("module" if isinstance(model, parallel) else "_orig_mod")
+    parallel = (nn.DataParallel.forward, nn.parallel.DistributedDataParallel.forward)  # a subclass may add something
+    inner = dict(model.named_children()).get(
+        "module" if getattr(type(model), "forward", None) in parallel else "_orig_mod"
+    )
     return model if inner is None else unwrapped(inner)
 
 
-def refuse_replicated(model: nn.Module) -> None:
-    """Refuse what lets weights be computed otherwise under DistributedDataParallel, whose replicas would drift apart.
+def refuse_replicated(model: nn.Module, layers: Iterable[Prunable]) -> None:
+    """Refuse to let weights be computed otherwise that DistributedDataParallel trains as replicas.
 
-    It hangs its hooks on the parameters that are there when it wraps a model.
+    It hangs its hooks on the parameters that are there when it wraps a model: without them a training step fails, or
+    replicas drift apart.
 
     Raises:
-        BadInput: it has wrapped the model or a part of it.
+        BadInput: one of these layers of the model lies in what it has wrapped.
     """
-    if any(isinstance(module, nn.parallel.DistributedDataParallel) for module in model.modules()):
-        why = "does not see how weights are computed from now on: prune its `.module`, and wrap that anew"
-        raise BadInput(f"DistributedDataParallel has wrapped {type(unwrapped(model)).__name__} already and {why}")
+    parallel = nn.parallel.DistributedDataParallel
+    inside = {id(part) for one in model.modules() if isinstance(one, parallel) for part in one.modules()}
+    for layer in layers:
+        if any(id(module) in inside for module, _ in layer.owners):
+            why = "does not see how it is computed from now on: change the model within, `.module`, and wrap that anew"
+            raise BadInput(f"DistributedDataParallel has wrapped {layer.name} already and {why}")
 
 
 def survey(model: nn.Module) -> tuple[list[Prunable], list[Refused]]:

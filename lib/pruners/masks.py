@@ -1,33 +1,25 @@
-"""Keep removed weights at zero through any training, by masks on a model, and say how sparse it is."""
+"""Keep removed weights at zero through any training, by masks on a model."""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from numbers import Real
+from collections.abc import Collection, Iterable, Mapping
 
-import pandas as pd
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.utils import parametrizations, parametrize
 
 from lib.base import BadInput
 from lib.pruners.behind import bake, behind, mask_of, register, settle
 from lib.pruners.layers import (
-    Select,
     matrices,
     prunable,
     refuse_replicated,
     refused,
     say,
-    say_partial,
-    stacked_runs,
-    survey,
 )
-from lib.pruners.weights import Prunable, Refused
-
-BESIDE = "not in the total: "  # how a table's row of what cannot be pruned begins
+from lib.pruners.weights import Prunable
 
 
 class Masked(nn.Module):
@@ -88,7 +80,7 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
     with what that leaves, and a second mask acts where the first did: what is removed is zero in the weight too if the
     later one leaves zeros alone, as a spectral norm does.
 
-    Warns (`Emptied`) where a mask keeps no weight of a layer that had some.
+    Warns (`Emptied`) where a mask keeps no weight of a layer and the one before, if there was one, kept some.
 
     A weight that several layers share has one mask, which acts in all of them, in an embedding too. A mask that
     torch.nn.utils.prune holds is replaced, and weights that its old `weight_norm` computes go over to its new one.
@@ -110,15 +102,22 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
             that DistributedDataParallel has wrapped.
     """
     layers = checked(model, masks)  # all are checked before one is attached
-    if any(_masked(*owner) is None for name in masks for owner in layers[name].owners):
-        refuse_replicated(model)
+    first = [layers[name] for name in masks if any(_masked(*owner) is None for owner in layers[name].owners)]
+    refuse_replicated(model, first)
+    hold(layers, masks)
+
+
+def hold(layers: Mapping[str, Prunable], masks: Mapping[str, Tensor]) -> None:
+    """Attach masks that are `checked`, also to a copy of a model that DistributedDataParallel has wrapped, which nobody
+    trains as a replica.
+    """
+    emptied = [text for name, mask in masks.items() if (text := _emptied(layers[name], mask))]
     for name, mask in masks.items():
         layer = layers[name]
         mask = mask.detach().to(layer.weight.device)
         with torch.inference_mode(False):  # into a tensor of that mode no later mask could be written
             mask = mask.clone()
         weight = torch.where(mask, layer.weight, 0.0)  # a product would keep NaN and infinity
-        _say_emptied(layer, mask)
         for module, attribute in layer.owners:
             settle(module, attribute)
             if (masked := _masked(module, attribute)) is not None:
@@ -128,16 +127,24 @@ def attach(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
         if inverts(layer):
             with torch.no_grad():
                 original(layer).copy_(original_of(layer, weight))
+    for text in emptied:
+        say(text, Emptied)
 
 
-def _say_emptied(layer: Prunable, mask: Tensor) -> None:
-    """Warn where a mask leaves nothing of a layer, or of one in a run of a stack, that was there before."""
-    if mask.is_meta:
-        return
-    left, before = (one.flatten(0 if layer.runs is None else 1).any(-1) for one in (mask, layer.weight != 0))
-    if bool((before & ~left).any()):
-        why = "what comes before it is cut off; a pattern's floor keeps a share of each layer"
-        say(f"no weight of {layer.name} is left: {why}", Emptied)
+def _emptied(layer: Prunable, mask: Tensor) -> str:
+    """What is to be said of a mask that leaves nothing of a layer, or of one run, where the one before left some."""
+    if mask.is_meta or isinstance(mask, FakeTensor):  # which have no values
+        return ""
+    before = _masked(layer.module, layer.attribute)
+    left, there = (
+        torch.ones(1) > 0 if one is None else one.flatten(0 if layer.runs is None else 1).any(-1).reshape(-1).cpu()
+        for one in (mask, before and before.mask)
+    )
+    if not bool((lost := there & ~left).any()):
+        return ""
+    runs = "" if layer.runs is None else f" in run {', '.join(str(run) for run in lost.nonzero()[:, 0].tolist())}"
+    why = "what comes before it is cut off; a pattern's floor keeps a share of each layer"
+    return f"no weight of {layer.name} is left{runs}: {why}"
 
 
 def checked(model: nn.Module, masks: Mapping[str, Tensor]) -> dict[str, Prunable]:
@@ -191,18 +198,22 @@ def attached(model: nn.Module) -> dict[str, Tensor]:
 def detach(model: nn.Module) -> None:
     """Bake masks and what they compose with in: weights become plain parameters again, removed ones free to train.
 
-    Each weight has its old place among its layer's parameters again.
+    Each weight has the place among its layer's parameters again from which `attach` has moved it.
 
     Raises:
-        BadInput: a model that DistributedDataParallel has wrapped.
+        BadInput: a computed weight of what DistributedDataParallel has wrapped.
     """
-    refuse_replicated(model)
+    refuse_replicated(model, [layer for layer in matrices(model) if _computed(layer)])
+    release(model)
+
+
+def release(model: nn.Module) -> None:
+    """Bake in as `detach` does, also in a copy of a model that DistributedDataParallel has wrapped."""
     for layer in matrices(model):
         if mask_of(layer.module, layer.attribute) is not None:
             for module, attribute in layer.owners:
                 settle(module, attribute)
-        masked = _masked(layer.module, layer.attribute) is not None
-        if not (masked or (beneath(layer) and inverts(layer))):
+        if not _computed(layer):
             continue
         for module, attribute in layer.owners:
             bake(module, attribute)
@@ -210,6 +221,11 @@ def detach(model: nn.Module) -> None:
                 setattr(module, attribute, first)  # of several parameters torch makes a new one in each layer
         with torch.no_grad():
             original(layer).add_(0.0)  # a mask makes -0.0 of a negative weight, this 0.0 of that
+
+
+def _computed(layer: Prunable) -> bool:
+    """Whether a mask, or what can be inverted to one tensor, computes a layer's weight."""
+    return _masked(layer.module, layer.attribute) is not None or (bool(beneath(layer)) and inverts(layer))
 
 
 def lift(model: nn.Module, names: Collection[str]) -> None:
@@ -298,36 +314,6 @@ def spread(layer: Prunable, values: Tensor) -> Tensor:
     return weight_of(layer, values) if beneath(layer) else values
 
 
-def sparsity(model: nn.Module, select: Select = None) -> float:
-    """Compute the share of zeros among the prunable weights: the project's one definition of sparsity.
-
-    Zeros are those that products see, and those that `pruners.sparse` has left out.
-
-    Warns (`Partial`) where these are less than nine tenths of the network's matrix weights (`coverage`).
-
-    Args:
-        select: as `prunable`; who selects is not warned.
-    """
-    weights = numbers(matrices(model, select)).values()
-    zeros = sum(int((weight == 0).sum()) for weight in weights)
-    count = sum(weight.numel() for weight in weights)
-    if select is None:
-        say_partial(model, "this sparsity")
-    return zeros / count
-
-
-def numbers(layers: Sequence[Prunable | Refused]) -> dict[str, Tensor]:
-    """Collect the weights that layers compute with, by their parameters' names.
-
-    Raises:
-        BadInput: one on the meta device, where there is a shape and nothing in it.
-    """
-    weights = {layer.name: layer.weight for layer in layers}
-    if empty := [name for name, weight in weights.items() if weight.is_meta]:
-        raise BadInput(f"{empty[0]} is on the meta device, where it has no values: load the model first")
-    return weights
-
-
 def refuse_inference(layers: Iterable[Prunable]) -> None:
     """Refuse weights that torch lets nobody change here.
 
@@ -338,68 +324,3 @@ def refuse_inference(layers: Iterable[Prunable]) -> None:
         if any(parameter.is_inference() for parameter in behind(layer.module)[layer.attribute]):
             why = "which allows neither a gradient nor a mask: make it outside"
             raise BadInput(f"{layer.name} was made under torch.inference_mode, {why}")
-
-
-def sparsity_per_run(model: nn.Module) -> list[float]:
-    """Compute the sparsity of each run of a stack.
-
-    Raises:
-        BadInput: the model is no stack.
-    """
-    table = report(model)
-    if "run" not in table:
-        raise BadInput(f"{type(model).__name__} is not a stack of runs: ask for its `sparsity`")
-    return table.sparsity[table.layer == "total"].tolist()
-
-
-def report(model: nn.Module, select: Select = None) -> pd.DataFrame:
-    """Give one row a layer, then the total: `layer, shape, weights, kept, sparsity`; of a stack so for each `run`.
-
-    What looks like a matrix of weights and cannot be pruned (`refused`) has a row before the total, which is named
-    "not in the total: NAME".
-
-    Args:
-        select: as `prunable`; the total is that of the selected layers, and others have no row.
-    """
-    layers = matrices(model, select)
-    runs = stacked_runs(layers)
-    weights, others = numbers(layers), numbers(survey(model)[1] if select is None else [])
-    if runs is None:
-        return _counts(weights, others)
-    tables = [_counts({name: weight[run] for name, weight in weights.items()}, others) for run in range(runs)]
-    return pd.concat(tables, keys=range(runs), names=["run", None]).reset_index("run").reset_index(drop=True)
-
-
-def empty_layers(model: nn.Module, share: float = 0.0, select: Select = None) -> pd.DataFrame:
-    """Return the rows of `report` of layers that keep no more than this share of their weights; no row of others.
-
-    A layer without weights passes on its bias only: whatever comes before it is cut off.
-
-    Args:
-        select: as `prunable`.
-
-    Raises:
-        BadInput: a share that is none.
-    """
-    if not isinstance(share, Real) or not 0 <= share <= 1:
-        raise BadInput(f"share={share!r:.40} is not in [0, 1]")
-    table = report(model, select)
-    of_layers = (table.layer != "total") & ~table.layer.str.startswith(BESIDE)
-    return table[(table.kept <= share * table.weights) & of_layers].reset_index(drop=True)
-
-
-def counts(name: str, weight: Tensor) -> dict[str, str | int]:
-    """Count what a table says of a weight: layer, shape, weights, kept; of one without a shape yet there are none."""
-    if is_lazy(weight):
-        return {"layer": name, "shape": "", "weights": 0, "kept": 0}
-    shape = " x ".join(map(str, weight.shape))
-    return {"layer": name, "shape": shape, "weights": weight.numel(), "kept": int((weight != 0).sum())}
-
-
-def _counts(weights: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> pd.DataFrame:
-    """The table of one network, and what its total does not count."""
-    rows = [counts(name, weight) for name, weight in weights.items()]
-    total = {"layer": "total", "shape": "", **{what: sum(row[what] for row in rows) for what in ("weights", "kept")}}
-    beside = [counts(f"{BESIDE}{name}", weight) for name, weight in others.items()]
-    table = pd.DataFrame([*rows, *beside, total])
-    return table.assign(sparsity=1 - table.kept / table.weights)

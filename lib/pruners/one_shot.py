@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from numbers import Real
 from typing import Protocol
 
@@ -24,10 +25,10 @@ from torch.nn import functional as F
 
 from lib.base import BadInput, naming, refuse_uncounted
 from lib.pruners import kinds
-from lib.pruners.inputs import Inputs, duplicate, each, entering, feed
+from lib.pruners.inputs import Inputs, duplicate, each, entering, feed, unnested
 from lib.pruners.layers import Scores, Select, chosen, leave_out, prunable
-from lib.pruners.masks import attach, attached, inverts, original, original_of
-from lib.pruners.patterns import Pattern, check_pattern, fitting, mask_by
+from lib.pruners.masks import attached, hold, inverts, original, original_of
+from lib.pruners.patterns import Pattern, check_pattern, fitting, mask_by, unstructured
 from lib.pruners.scores import product
 from lib.pruners.selected import words
 from lib.pruners.straight_through import learning
@@ -76,7 +77,7 @@ class SparseGPT:
         pattern: such as `partial(n_of_m, n=2, m=4)`; asked for a few columns at a time, whose weights have made up for
             all that went before.
         width: how many columns that is. For N:M the paper takes M, for unstructured sparsity 128. A pattern rounds
-            each time, so that of few columns it may remove another share than it was given; that is refused.
+            each time, so that of few columns it may remove another share; `partial(unstructured, ...)` is refused then.
         block: columns whose updates are summed up before they reach the rest of the matrix. It changes how long the
             solution takes, not what it is.
         dampening: share of the mean second moment that is added to the diagonal, so that the inverse exists. As in the
@@ -117,8 +118,9 @@ class SparseGPT:
 
 
 def _refuse_another_share(pattern: Pattern, mask: Tensor, width: int) -> None:
-    """Refuse a mask of another sparsity than `functools.partial` has given its pattern, whole rows' rounding aside."""
-    asked, found = getattr(pattern, "keywords", {}).get("sparsity"), float((~mask).double().mean())
+    """Refuse a mask of another sparsity than `partial` has given `unstructured`, whole rows' rounding aside."""
+    given = pattern.keywords if isinstance(pattern, partial) and pattern.func is unstructured else {}
+    asked, found = given.get("sparsity"), float((~mask).double().mean())
     if isinstance(asked, Real) and abs(found - asked) > TOLERATED + 0.5 / mask.shape[1]:
         why = f"as it rounds for each {width} columns: take a larger width"
         raise BadInput(f"the pattern removes {found:.1%} of the weights and not {asked:.1%}, {why}")
@@ -192,7 +194,7 @@ def one_shot(model: nn.Module, batches: Iterable[Inputs], solver: Solver, select
         )
         with torch.no_grad():
             original(layer).copy_(original_of(layer, weight))
-        attach(model, {name: mask.contiguous()})
+        hold({name: layer}, {name: mask.contiguous()})
     return model
 
 
@@ -353,7 +355,7 @@ def _feed(
     def hook(layer: Prunable) -> Callable:
         def seen(module: nn.Module, args: tuple, kwargs: dict) -> None:
             nonlocal left
-            watch(layer, entering(args, kwargs))
+            watch(layer, unnested(entering(args, kwargs)))
             if left is not None and (left := left - 1) == 0:
                 raise _Enough
 

@@ -41,7 +41,7 @@ def check_pattern(pattern: object, alone: bool = False) -> None:
         raise BadInput("two_four is a score and a pattern in one, a function of a model: give pruners.n_of_m")
     if alone:
         try:
-            inspect.signature(pattern).bind({})
+            inspect.signature(pattern, follow_wrapped=False).bind({})
         except TypeError as error:
             name, cure = getattr(pattern, "__name__", repr(pattern)), "functools.partial gives it all but the scores"
             raise BadInput(f"the pattern {name:.40}: {error}; {cure}") from error

@@ -33,9 +33,8 @@ from lib.base import BadInput, atomic, to_write
 from lib.kernels.sparse_linear import SparseLinear
 from lib.kernels.two_four import DTYPES, compress, decompress
 from lib.pruners.kinds import Layout, layout_of
-from lib.pruners.layers import prunable, refuse_no_model, refused, survey
+from lib.pruners.layers import prunable, refuse_no_model, refuse_replicated, refused, survey
 from lib.pruners.masks import Masked, attach, lift
-from lib.pruners.sparse import dense
 
 FORMS = ("bitmap", "two_four")
 NOTES = "pruners.save"  # in the file's metadata: which weights are masked, which are the same, a checksum
@@ -45,7 +44,7 @@ def save(model: nn.Module, path: str | Path, form: str = "bitmap") -> None:
     """Write a model's weights, buffers and masks, whole or not at all.
 
     Of a masked weight only what the mask keeps is written. Tensors that several layers share are written once. Of a
-    model that `sparse` has made its `dense` copy is written, which `load` puts into a plain one.
+    layer that `sparse` has made the weight and its mask are written, which `load` puts into the plain model.
 
     Args:
         form: one of FORMS. "two_four" compresses the weights whose masks keep exactly two of every four, along the
@@ -58,11 +57,9 @@ def save(model: nn.Module, path: str | Path, form: str = "bitmap") -> None:
     """
     if form not in FORMS:
         raise BadInput(f"form={form!r}: known are {', '.join(FORMS)}")
-    refuse_no_model(model)
     path = to_write(path)
-    if any(isinstance(module, SparseLinear) for module in model.modules()):
-        model = dense(model)
     state, masks = plain(model)
+    _fill(model, state, masks)
     if not_dense := [n for n, t in state.items() if not isinstance(t, Tensor) or t.layout != torch.strided]:
         raise BadInput(f"{not_dense[0]} is no dense tensor, which is all that safetensors hold")
     if complex_ones := [name for name, tensor in state.items() if tensor.dtype == torch.complex128]:
@@ -124,6 +121,7 @@ def load(path: str | Path, model: nn.Module) -> None:
             if (model.get_submodule(module), attribute) not in owners:
                 why = refused(model).get(name, "it is no prunable weight of the model")
                 raise BadInput(f"{name_of} has a mask on {name}, which cannot be attached: {why}")
+        refuse_replicated(model, [layer for layer in layers if layer.name in held.keys() - masks.keys()])
         attach(model, {name: mask for name, mask in masks.items() if name in names})
         lift(model, held.keys() - masks.keys())
     names, _ = _names(model)
@@ -138,8 +136,10 @@ def _cure(own: Collection[str], file: Collection[str]) -> str:
     if inner[0] == inner[1]:
         return "torch.compile puts _orig_mod. before names, DataParallel module.: wrap the model as the saved one was"
     odd = set(own) ^ set(file)
-    if any(name.endswith(".by_output_places") for name in odd):
+    if any(name.endswith("by_output_places") for name in set(own) - set(file)):
         return "what pruners.sparse has made holds other tensors: load into the plain model, and make it sparse then"
+    if any(name.endswith("by_output_places") for name in odd):
+        return "an older version has written it of a sparse model: load it into such a one, and save that anew"
     if any(name.endswith("_mask") and f"{name.removesuffix('_mask')}_orig" in odd for name in odd):
         return "torch.nn.utils.prune holds a mask: pruners.attach(model, pruners.attached(model)) before pruners.save"
     if any("parametrizations." in name for name in odd):
@@ -205,6 +205,18 @@ def plain(model: nn.Module) -> tuple[OrderedDict[str, Tensor], dict[str, Tensor]
     state = OrderedDict((name, whole[key]) for key, name in names.items())
     state._metadata = getattr(whole, "_metadata", OrderedDict())
     return state, masks
+
+
+def _fill(model: nn.Module, state: dict[str, Tensor], masks: dict[str, Tensor]) -> None:
+    """Put the weights of layers that `sparse` has made in the place of what these hold, and their masks."""
+    made: dict[int, tuple[Tensor, Tensor]] = {}  # a layer at several places is one
+    for path, module in model.named_modules(remove_duplicate=False):
+        if isinstance(module, SparseLinear):
+            base = f"{path}." if path else ""
+            for name in ("values", *module._buffers):
+                state.pop(f"{base}{name}", None)
+            weight, left = made.setdefault(id(module), (module.weight.detach(), module.left))
+            state[f"{base}weight"], masks[f"{base}weight"] = weight, left
 
 
 def _names(model: nn.Module) -> tuple[dict[str, str], dict[str, str]]:

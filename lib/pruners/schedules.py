@@ -26,7 +26,7 @@ def _check_sparsity(name: str, value: float) -> None:
 
 
 def _check_step(step: int) -> None:
-    if not isinstance(step, Real):
+    if not isinstance(step, Real) and not hasattr(step, "__index__"):  # an optimizer counts its steps by a tensor
         raise BadInput(f"step={step!r:.40}: expected how many steps training has had so far")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import nn
 from torch.nn.utils import skip_init
 
@@ -10,9 +9,10 @@ from lib.base import BadInput
 from lib.kernels.sparse_linear import FLOATS, SparseLinear
 from lib.pruners import kinds
 from lib.pruners.behind import behind, called_besides
+from lib.pruners.counted import numbers
 from lib.pruners.inputs import duplicate, replaced
-from lib.pruners.layers import Select, leave_out, matrices, prunable
-from lib.pruners.masks import attach, attached, beneath, numbers
+from lib.pruners.layers import Select, leave_out, matrices, prunable, refuse_replicated
+from lib.pruners.masks import attach, attached, beneath
 
 
 def sparse(model: nn.Module, select: Select = None) -> nn.Module:
@@ -30,8 +30,10 @@ def sparse(model: nn.Module, select: Select = None) -> nn.Module:
         select: as `layers.prunable`.
 
     Raises:
-        BadInput: no `nn.Linear` of the model can be made sparse; with the reason, if it is one.
+        BadInput: no `nn.Linear` of the model can be made sparse; with the reason, if it is one; a model that
+            DistributedDataParallel has wrapped.
     """
+    refuse_replicated(model, prunable(model, select))
     new = duplicate(model)
     chosen = prunable(new, select)
     numbers(chosen)  # refuses what has no values
@@ -70,11 +72,13 @@ def sparse(model: nn.Module, select: Select = None) -> nn.Module:
 def dense(model: nn.Module) -> nn.Module:
     """Make a copy of what `sparse` has made in which its layers are `nn.Linear` again, and masks hold what is left.
 
-    The copy computes the same function, and can be pruned further. `save` writes this one.
+    The copy computes the same function, and can be pruned further. `save` writes the same.
 
     Raises:
-        BadInput: no layer of the model is sparse, or one has hooks, which would be lost.
+        BadInput: no layer of the model is sparse, one has hooks, which would be lost, or DistributedDataParallel has
+            wrapped one.
     """
+    refuse_replicated(model, [layer for layer in matrices(model) if layer.sparse])
     new = duplicate(model)
     layers = [layer for layer in matrices(new) if layer.sparse]
     if not layers:
@@ -90,7 +94,7 @@ def dense(model: nn.Module) -> nn.Module:
         plain.weight = nn.Parameter(weight, old.values.requires_grad)
         plain.bias = bias
         made[id(old)] = plain
-        masks[layer.name] = old.matrix(torch.ones_like(old.values.detach())).to_dense() > 0
+        masks[layer.name] = old.left
     new = replaced(new, made)
     attach(new, masks)
     return new

@@ -24,7 +24,7 @@ from torch.autograd.function import FunctionCtx
 
 from lib.base import BadInput, naming
 from lib.pruners.behind import bake, register
-from lib.pruners.layers import Layout, Select, chosen, leave_out, prunable, refuse_no_model, refuse_replicated
+from lib.pruners.layers import Layout, Select, chosen, leave_out, prunable, refuse_replicated
 from lib.pruners.masks import Following, attach, beneath, is_parameter, refuse_inference
 from lib.pruners.patterns import Pattern, check_pattern, fitting, mask_by
 from lib.pruners.selected import words
@@ -104,8 +104,6 @@ def learn(model: nn.Module, pattern: Pattern, decay: float = DECAY, select: Sele
             pattern that gives no masks, a model that DistributedDataParallel has wrapped.
     """
     check_pattern(pattern, alone=True)
-    refuse_no_model(model)
-    refuse_replicated(model)
     if not isinstance(decay, Real) or not 0 <= decay < math.inf:
         raise BadInput(f"decay={decay!r:.40}: expected 0 (straight-through alone) or more, and a finite number")
     layers = {layer.name: layer for layer in prunable(model)}
@@ -119,6 +117,7 @@ def learn(model: nn.Module, pattern: Pattern, decay: float = DECAY, select: Sele
         if not is_parameter(layers[name]):
             raise BadInput(f"{name} has a mask or another parametrization already: let it learn its mask from dense")
     refuse_inference([layers[name] for name in own])
+    refuse_replicated(model, [layers[name] for name in own])
     made = {}
     for name in own:  # all are made before one is set: a pattern may refuse a layer
         with naming(name):
@@ -161,10 +160,9 @@ def settle(model: nn.Module) -> dict[str, Tensor]:
     Raises:
         BadInput: a model that DistributedDataParallel has wrapped.
     """
-    refuse_no_model(model)
-    refuse_replicated(model)
-    masks = {}
-    for layer, one in _learning(model):
+    masks, found = {}, _learning(model)
+    refuse_replicated(model, [layer for layer, _ in found])
+    for layer, one in found:
         masks[layer.name] = one.choose(layer.module.parametrizations[layer.attribute].original.detach())
         bake(layer.module, layer.attribute)
     attach(model, masks)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -75,7 +76,7 @@ def uses(
             if parametrize.is_parametrized(module, attribute):
                 handles.append(module.parametrizations[attribute].register_forward_hook(_marking(layer, watch)))
     try:
-        with torch.no_grad(), mode(model, training), watch:
+        with torch.no_grad(), mode(model, training), _slow_attention(), watch:
             feed(model, inputs)
     finally:
         for handle in handles:
@@ -197,3 +198,14 @@ class _Watch(TorchDispatchMode):
 def _dense(tree: Any) -> list[Tensor]:
     """The tensors of a call that have memory of their own, which sparse ones have not."""
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor) and leaf.layout == torch.strided]
+
+
+@contextmanager
+def _slow_attention():
+    """Attention by functions that can be watched one by one, not by torch's single one for evaluation."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)

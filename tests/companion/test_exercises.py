@@ -184,6 +184,8 @@ def test_a_list_for_the_number_of_an_exercise_is_refused_in_one_line():
 def test_a_product_by_a_transform_may_keep_its_imaginary_part_of_zero(capsys: pytest.CaptureFixture):
     check("50.4", lambda c, x: np.fft.ifft(np.fft.fft(c) * np.fft.fft(x)))
     check("50.4", lambda c, x: np.fft.ifft(np.fft.fft(c) * np.fft.fft(x)) + 1j)
-    right, wrong = capsys.readouterr().out.splitlines()
+    check("50.4", lambda c, x: torch.fft.ifft(torch.fft.fft(torch.tensor(c)) * torch.fft.fft(torch.tensor(x))).conj())
+    right, wrong, conjugate = capsys.readouterr().out.splitlines()
     assert right.startswith("Exercise 50.4: right.")
+    assert conjugate.startswith("Exercise 50.4: right.")
     assert wrong.startswith("Exercise 50.4: not yet.")

@@ -190,7 +190,7 @@ def test_tables_read_a_sparse_copy_as_the_network_that_it_was_made_of():
 
 
 def test_what_is_sparse_already_cannot_be_pruned_further():
-    small, why = sparse(pruned(), "!2"), "only what is left of it, so that pruning is over"
+    small, why = sparse(pruned(), "!2"), "only what is left of it: prune the model before pruners.sparse"
     assert [layer.name for layer in pruners.prunable(small)] == ["2.weight"]
     assert list(pruners.refused(small)) == ["0.weight", "4.weight"]
     assert {rule.name: rule.pruned for rule in pruners.layer_rule(small)}["0.weight"] is False

@@ -131,6 +131,8 @@ REFUSED = {
         lambda: pruners.attach(tied_to_a_normed_table(), {"1.weight": torch.ones(8, 4) > 0}),
         r"1\.weight: it is shared with 0, an embedding whose max_norm changes it in place",
     ),
+    "no model to detach": (lambda: pruners.detach({}), "^expected a model, a torch.nn.Module, found a dict$"),
+    "a class to detach": (lambda: pruners.detach(nn.Linear), "^Linear is a class: expected a model of it"),
     # masks that follow
     "a decay in words": (lambda: pruners.learn(net(), pruners.n_of_m, decay="a"), r"^decay='a': expected 0"),
     "a pattern that gives scores": (

@@ -223,3 +223,23 @@ def test_layers_in_groups_or_called_twice_are_walls_and_the_rest_is_gated_and_cu
     }.items():
         with pytest.raises(BadInput, match=f"gates on '{name}': it {why}"):
             gates.gated(model, name)
+
+
+class Twice(nn.Module):
+    """Calls a network twice, as Siamese ones are."""
+
+    def __init__(self, inner: nn.Module):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(self.inner(x))
+
+
+def test_gates_that_are_called_twice_are_refused_and_so_is_a_hooked_weight_in_groups():
+    gated = gates.gated(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4)))
+    with pytest.raises(BadInput, match=r"^inner\.\d is used twice in one forward pass: its units cannot be cut$"):
+        gates.trace(Twice(gated))
+    hooked = nn.utils.weight_norm(nn.Conv2d(8, 8, 3, groups=8))
+    with pytest.raises(BadInput, match=r"^1\.weight is computed by a hook, so that its units cannot be cut"):
+        gates.trace(nn.Sequential(nn.Conv2d(2, 8, 3), hooked))

@@ -65,6 +65,11 @@ def test_a_ramp_that_does_not_rise_or_has_no_steps_is_refused():
             Gradual(0.5, **({"every": 1, "times": 3} | wrong))
 
 
+def test_a_step_may_be_a_tensor_as_an_optimizer_counts_them():
+    assert Once(0.5, at=2).target(torch.tensor(3)) == 0.5
+    assert Gradual(0.5, every=1, times=2).target(torch.tensor(2)) == 0.5
+
+
 def test_weights_pruned_gradually_while_training_do_not_come_back_and_the_last_count_is_exact():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(10, 20), nn.Tanh(), nn.Linear(20, 2))

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 from torch import nn
 
 from lib import pruners
@@ -79,3 +80,16 @@ def test_what_has_no_sparse_layer_and_what_would_lose_a_hook_is_refused():
     model[2].register_forward_hook(lambda layer, inputs, outputs: None)
     with pytest.raises(BadInput, match=r"^2\.weight: its layer has hooks, .* remove them first$"):
         pruners.dense(model)
+
+
+def test_a_hook_does_not_stand_in_the_way_of_a_file_and_a_layer_at_two_places_is_written_once(tmp_path: Path):
+    model = trained()
+    model.again = model[0]
+    model[0].register_forward_hook(lambda layer, inputs, outputs: None)
+    pruners.save(model, tmp_path / "a")
+    fresh = net()
+    fresh.again = fresh[0]
+    pruners.load(tmp_path / "a", fresh)
+    assert torch.allclose(run(fresh), run(model), atol=1e-6)
+    with safe_open(tmp_path / "a", framework="pt") as file:
+        assert not [name for name in file.keys() if name.startswith("again")]  # noqa: SIM118

@@ -108,7 +108,7 @@ def test_empty_layers_are_named_with_their_run():
     masks = {name: torch.ones_like(score, dtype=torch.bool) for name, score in pruners.magnitude(model).items()}
     masks["b.layers.1.weight"][2] = False
     masks["a.layers.1.weight"][1].flatten()[1:] = False
-    with pytest.warns(pruners.Emptied, match=r"^no weight of b\.layers\.1\.weight is left: .* floor"):
+    with pytest.warns(pruners.Emptied, match=r"^no weight of b\.layers\.1\.weight is left in run 2: .* floor"):
         pruners.attach(model, masks)
     with warnings.catch_warnings(action="error"):  # nothing is lost anew
         pruners.attach(model, masks)

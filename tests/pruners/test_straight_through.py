@@ -206,3 +206,13 @@ def test_what_is_no_pattern_and_a_decay_without_end_are_refused():
         pruners.learn(nn.Linear(16, 16), "n_of_m")
     with pytest.raises(BadInput, match="decay=inf: expected 0"):
         pruners.learn(nn.Linear(16, 16), partial(pruners.n_of_m, n=2, m=4), float("inf"))
+
+
+def test_a_mask_that_has_learned_to_keep_nothing_is_told_of_when_it_is_held():
+    model = nn.Sequential(nn.Linear(16, 4))
+    pruners.learn(model, lambda scores: {name: torch.zeros_like(one, dtype=torch.bool) for name, one in scores.items()})
+    with pytest.warns(pruners.Emptied, match=r"^no weight of 0\.weight is left: what comes before it is cut off"):
+        pruners.settle(model)
+    solver = lambda weight, moments: (0 * weight, torch.zeros_like(weight, dtype=torch.bool))  # noqa: E731
+    with pytest.warns(pruners.Emptied, match=r"^no weight of 0\.weight is left"):
+        pruners.one_shot(nn.Sequential(nn.Linear(16, 4)), [torch.randn(3, 16)], solver)

@@ -1,7 +1,6 @@
 """Models in the hands of torch's other tools: optimizers' checkpoints, parallel wrappers, nested tensors."""
 
 import copy
-import warnings
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -102,23 +101,80 @@ def alone(tmp_path: Path) -> Iterator[None]:
     distributed.destroy_process_group()
 
 
+def masked() -> nn.Sequential:
+    model = net()
+    pruners.attach(model, pruners.two_four(model))
+    return model
+
+
+def learning() -> nn.Sequential:
+    model = net()
+    pruners.learn(model, pruners.n_of_m)
+    return model
+
+
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize(
-    "change",
+    ("made", "change"),
     [
-        lambda model: pruners.attach(model, pruners.two_four(model)),
-        lambda model: pruners.learn(model, pruners.n_of_m),
-        lambda model: groups.group(model, {"module.0.weight": circulant(4)}),
-        pruners.detach,
-        pruners.settle,
+        (net, lambda model: pruners.attach(model, pruners.two_four(model))),
+        (net, lambda model: pruners.learn(model, pruners.n_of_m)),
+        (net, lambda model: groups.group(model, {"module.0.weight": circulant(4)})),
+        (masked, pruners.detach),
+        (masked, pruners.sparse),
+        (learning, pruners.settle),
+        (lambda: pruners.sparse(masked()), pruners.dense),
     ],
 )
-def test_weights_of_replicas_are_not_computed_otherwise_behind_their_back(change):
-    model = DistributedDataParallel(net())
+def test_weights_of_replicas_are_not_computed_otherwise_behind_their_back(made, change):
+    model = DistributedDataParallel(made())
     before = model.state_dict().keys()
-    with pytest.raises(BadInput, match=r"^DistributedDataParallel has wrapped Sequential already .* wrap that anew$"):
+    line = r"^DistributedDataParallel has wrapped module\.0\.weight already .* wrap that anew$"
+    with pytest.raises(BadInput, match=line):
         change(model)
     assert model.state_dict().keys() == before
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_file_without_masks_takes_none_off_replicas(tmp_path: Path):
+    pruners.save(DistributedDataParallel(net()), tmp_path / "a")
+    model = DistributedDataParallel(masked())
+    with pytest.raises(BadInput, match=r"^DistributedDataParallel has wrapped module\.0\.weight already"):
+        pruners.load(tmp_path / "a", model)
+    assert pruners.attached(model).keys() == {"module.0.weight", "module.2.weight"}
+
+
+@pytest.mark.usefixtures("alone")
+def test_what_touches_no_replica_is_not_refused(tmp_path: Path):
+    pruners.detach(DistributedDataParallel(net()))  # nothing to bake in
+    assert pruners.settle(DistributedDataParallel(net())) == {}
+    both = nn.ModuleDict({"teacher": DistributedDataParallel(net()), "student": net()})
+    pruners.attach(both, {"student.0.weight": torch.eye(16) > 0})
+    assert pruners.attached(both).keys() == {"student.0.weight"}
+    batches = [INPUTS[:, 0]]
+    assert calibration.simulated(DistributedDataParallel(net()), batches)(INPUTS[:, 0]).shape == (6, 4)  # a copy
+    small = pruners.one_shot(DistributedDataParallel(net()), batches, pruners.Wanda(pruners.n_of_m))
+    assert len(pruners.attached(small)) == 2
+    pruners.save(DistributedDataParallel(pruners.sparse(masked())), tmp_path / "a")
+    fresh = DistributedDataParallel(masked())
+    pruners.load(tmp_path / "a", fresh)
+    assert torch.allclose(fresh(INPUTS), masked()(INPUTS), atol=1e-6)
+
+
+class Headed(nn.DataParallel):
+    """Wraps a network, and does more than that."""
+
+    def __init__(self):
+        super().__init__(net())
+        self.head = nn.Linear(4, 4)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.head(self.module(inputs))
+
+
+def test_a_wrapper_with_a_forward_of_its_own_is_a_part_of_the_network():
+    assert "head.weight" in {layer.name for layer in pruners.prunable(Headed())}
+    assert type(gates.gated(Headed())) is Headed
 
 
 @pytest.mark.usefixtures("alone")
@@ -197,7 +253,7 @@ PADDED = torch.arange(5) >= torch.tensor([5, 4, 3, 5, 2, 1])[:, None]
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors", "ignore::lib.pruners.LeftOut")
-def test_padded_examples_are_calibrated_on_and_computed_in_int8():
+def test_padded_examples_are_calibrated_on_without_their_padding_and_computed_in_int8():
     model = Encoder().eval()
     nested = []
     watch = model.layers.layers[0].linear1.register_forward_pre_hook(
@@ -207,15 +263,28 @@ def test_padded_examples_are_calibrated_on_and_computed_in_int8():
         expected = model(INPUTS, PADDED)
     watch.remove()
     assert nested == [True]  # or this test would test nothing
-    small = calibration.simulated(model, [(INPUTS, PADDED)])
+    loud = torch.where(PADDED[..., None], 100.0, INPUTS)  # what nobody computes with
+    alone = [(x[None, : int(n)], torch.zeros(1, int(n)) > 0) for x, n in zip(INPUTS, (~PADDED).sum(1), strict=True)]
+    names = [f"layers.layers.{layer}.linear{place}.weight" for layer in (0, 1) for place in (1, 2)]
+    found, bare = (calibration.ranges(model, batches, "max", names) for batches in ([(loud, PADDED)], alone))
+    assert found == pytest.approx(bare, rel=1e-4)
     with torch.no_grad():
-        found = small(INPUTS, PADDED)
-        plain = Encoder().eval()
-        plain.layers.enable_nested_tensor = False
-        same = calibration.simulated(plain, [(INPUTS, PADDED)])(INPUTS, PADDED)
-    assert (found - expected).abs().max() < 0.1 * expected.abs().max()
-    assert torch.allclose(found[~PADDED], same[~PADDED], atol=1e-5)
-    pruned = pruners.one_shot(model, [(INPUTS, PADDED)], pruners.Wanda(partial(pruners.n_of_m, n=2, m=4)))
-    assert len(pruners.attached(pruned)) >= 4
-    with warnings.catch_warnings(action="ignore"):
-        assert pruners.wanda(model, [(INPUTS, PADDED)]).keys() >= pruners.attached(pruned).keys()
+        small = calibration.simulated(model, [(INPUTS, PADDED)])
+        assert (small(INPUTS, PADDED) - expected).abs().max() < 0.1 * expected.abs().max()
+    wanda = pruners.Wanda(partial(pruners.n_of_m, n=2, m=4))
+    masks, others = (
+        pruners.attached(pruners.one_shot(model, batches, wanda, names)) for batches in ([(loud, PADDED)], alone)
+    )
+    assert all(torch.equal(mask, others[name]) for name, mask in masks.items())
+
+
+def test_jagged_examples_stay_jagged_in_int8():
+    torch.manual_seed(0)
+    small = calibration.simulated(nn.Linear(16, 16), [INPUTS])
+
+    def residual(inputs: torch.Tensor) -> torch.Tensor:
+        return inputs + small(inputs).relu()
+
+    parts = [INPUTS[0, :3], INPUTS[1]]
+    found = residual(torch.nested.nested_tensor(parts, layout=torch.jagged))
+    assert all(torch.equal(one, residual(part)) for one, part in zip(found.unbind(), parts, strict=True))

@@ -158,7 +158,9 @@ def _same(one: object, other: object) -> bool:
     if isinstance(one, tuple) and isinstance(other, (tuple, list)):
         return len(one) == len(other) and all(_same(a, b) for a, b in zip(one, other, strict=True))
     try:
-        one, other = (np.asarray(each.detach().cpu() if hasattr(each, "detach") else each) for each in (one, other))
+        one, other = (
+            np.asarray(each.detach().cpu().resolve_conj() if hasattr(each, "detach") else each) for each in (one, other)
+        )
     except ValueError:  # parts of different shapes are no array
         return False
     if one.shape != other.shape:

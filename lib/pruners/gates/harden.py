@@ -34,7 +34,7 @@ def harden(model: nn.Module) -> nn.Module:
     its batch norm too; the values of open gates (equation 13) go into the weights beside them. Positions that are
     closed while their channel is open are skipped by a `Select`. What is called in training alone stays as it is. The
     result is in evaluation mode and shares nothing with the model. No class builds a network of its sizes anew: keep it
-    by `torch.save(network, path)`, or as ONNX by `pruners.export`.
+    by `torch.save(network, path)`, if no parametrization is left in it, or as ONNX by `pruners.export`.
 
     Raises:
         BadInput: a model without gates or with masks, a layer whose gates are all closed, gates on a layer that is

@@ -100,7 +100,7 @@ def trace(model: nn.Module, shape: Sequence[int] | None = None) -> dict[str, Lay
 
     Raises:
         BadInput: a forward pass that torch.fx cannot follow, a layer without a shape yet or with a weight that a hook
-            computes, a layer of `pruners.sparse`.
+            computes, one with gates that is called twice, a layer of `pruners.sparse`.
     """
     model = unwrapped(model)
     if late := [path for path, module in model.named_modules() if isinstance(module, SparseLinear)]:
@@ -119,9 +119,14 @@ def trace(model: nn.Module, shape: Sequence[int] | None = None) -> dict[str, Lay
         layered = isinstance(module, (nn.Linear, nn.Conv2d))
         if layered and is_lazy(module._parameters.get("weight")):
             raise BadInput(f"{node.target} has no shape yet: run the model once")
+        if layered and "weight" not in module._parameters and not parametrize.is_parametrized(module, "weight"):
+            why = "remove the hook first, as torch.nn.utils.remove_weight_norm does"
+            raise BadInput(f"{node.target}.weight is computed by a hook, so that its units cannot be cut: {why}")
         wall = _wall(module, times[node.target]) if layered else ""
         if layered and above[0] and (wall or not _reads(module, layers[above[0]], flattened)):
             layers[above[0]].only_layers, above = False, [None]  # columns of an image, or steps of a sequence
+        if wall and gates is not None:
+            raise BadInput(f"{node.target} {wall}")
         if wall:
             layers[node.target] = Layer(node.target, module, only_layers=False, wall=wall)
             origins[node] = None
@@ -238,9 +243,6 @@ def spread(channels: Tensor, width: int) -> Tensor:
 
 
 def _layer(name: str, module: nn.Module, gates: Gates | None, source: str | None, layers: dict[str, Layer]) -> Layer:
-    if "weight" not in module._parameters and not parametrize.is_parametrized(module, "weight"):
-        why = "remove the hook first, as torch.nn.utils.remove_weight_norm does"
-        raise BadInput(f"{name}.weight is computed by a hook, so that its units cannot be cut: {why}")
     if source is not None:
         layers[source].readers.append(name)
     end = {} if gates is None else {"inputs" if isinstance(module, nn.Linear) else "outputs": gates}

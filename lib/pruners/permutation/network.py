@@ -17,10 +17,11 @@ from torch import Tensor, nn
 
 from lib.base import BadInput
 from lib.pruners.behind import behind
+from lib.pruners.counted import numbers
 from lib.pruners.inputs import Inputs, duplicate
 from lib.pruners.kinds import Layout
 from lib.pruners.layers import Select, eligible, prunable, unwrapped
-from lib.pruners.masks import attached, numbers
+from lib.pruners.masks import attached
 from lib.pruners.permutation.channels import Axis, Ties, read
 from lib.pruners.permutation.same import compare, difference, outputs
 from lib.pruners.permutation.search import anneal, bound, kept_magnitude
@@ -147,7 +148,7 @@ def _search(affected: Sequence[_Layer], space: list[int], moves: Moves, search: 
         return {}
     places, stack = max(stacks.items(), key=lambda item: sum(float(block.sum()) for block in item[1]))
     order = search(torch.cat(stack), movable=torch.tensor(places) >= 0)
-    if not isinstance(order, Tensor) or sorted(order.tolist()) != list(range(len(places))):
+    if not isinstance(order, Tensor) or order.dim() != 1 or sorted(order.tolist()) != list(range(len(places))):
         raise BadInput(f"search gives {order!r:.40}: expected each of 0 to {len(places) - 1} once, a tensor")
     order = order.tolist()
     return {place: places[source] for place, source in zip(places, order, strict=True) if place >= 0}
