@@ -15,6 +15,7 @@ from lib import pruners
 from lib.base import BadInput
 from lib.kernels.block_circulant import circulant
 from lib.pruners import calibration, gates, groups
+from lib.pruners.one_shot import second_moments
 from lib.pruners.permutation import permute
 from lib.pruners.permutation.search import greedy
 
@@ -268,6 +269,8 @@ def test_padded_examples_are_calibrated_on_without_their_padding_and_computed_in
     names = [f"layers.layers.{layer}.linear{place}.weight" for layer in (0, 1) for place in (1, 2)]
     found, bare = (calibration.ranges(model, batches, "max", names) for batches in ([(loud, PADDED)], alone))
     assert found == pytest.approx(bare, rel=1e-4)
+    found, bare = (second_moments(model, batches, names) for batches in ([(loud, PADDED)], alone))
+    assert all(torch.allclose(found[name], bare[name], atol=1e-4) for name in names)  # means: zeros would count
     with torch.no_grad():
         small = calibration.simulated(model, [(INPUTS, PADDED)])
         assert (small(INPUTS, PADDED) - expected).abs().max() < 0.1 * expected.abs().max()
