@@ -25,9 +25,8 @@ def run(device: str, seconds: float = 1.0) -> list[dict]:
     model = resnet20()
     rows = answers("dense", model, device, seconds)
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", pruners.Emptied
-        )  # ranked together the last layers lose all: the notebook says so
+        # ranked together the last layers lose all: the notebook says so
+        warnings.simplefilter("ignore", pruners.Emptied)
         pruners.attach(model, pruners.unstructured(pruners.magnitude(model), REMOVED))
     return rows + answers(f"{100 * REMOVED:.0f} % removed", model, device, seconds)
 
