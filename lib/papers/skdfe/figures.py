@@ -53,20 +53,21 @@ def error_rates(runs: pd.DataFrame, chosen: Sequence[str] | None = None) -> pd.D
     )
 
 
-def errors_in_words(found: Interval | Mapping[str, object]) -> str:
+def errors_in_words(found: Interval | Mapping[str, object], digits: int = 0) -> str:
     """Say by how many percent a system's errors differ from another's: "3 % more errors [7 % fewer to 13 % more]".
 
     Args:
         found: percent fewer, below 0 more: an `improvement`, or a claim's row of the ledger.
+        digits: behind the point.
     """
     if not isinstance(found, Interval):
         found = Interval(*(float(found[name]) for name in ("measured", "low", "high")), seeds=int(found["seeds"]))
     value, low, high = found.value, found.low, found.high
     if low * high > 0:
         least, most = sorted((abs(low), abs(high)))
-        return f"{_amount(value)} errors [{least:.0f}, {most:.0f}]"
-    return f"{_amount(value)} errors [{_amount(high)} to {_amount(low)}]"
+        return f"{_amount(value, digits)} errors [{least:.{digits}f}, {most:.{digits}f}]"
+    return f"{_amount(value, digits)} errors [{_amount(high, digits)} to {_amount(low, digits)}]"
 
 
-def _amount(percent: float) -> str:
-    return f"{abs(percent):.0f} % {'fewer' if percent > 0 else 'more'}"
+def _amount(percent: float, digits: int) -> str:
+    return f"{abs(percent):.{digits}f} % {'fewer' if percent > 0 else 'more'}"

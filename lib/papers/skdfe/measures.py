@@ -53,6 +53,7 @@ def improvement(
     column: str = "eer",
     trials: str | None = None,
     without: Sequence[str] = (),
+    paired: bool = False,
 ) -> dict[str, Interval]:
     """Measure how much smaller one system's error is than another's, in percent of the other's; below 0 it is larger.
 
@@ -60,13 +61,14 @@ def improvement(
 
     Args: as `error`, and
         without: lists of trials that do not count.
+        paired: systems of one seed branch off from one training (see `log_interval`).
     """
     refuse_twice(systems=[*systems, *over])
     if not systems or not over:
         raise BadInput(f"systems={list(systems)}, over={list(over)}: expected one or more on each side")
     runs = runs[~runs.trials.isin(without)]
     contrast = {name: 1 / len(systems) for name in systems} | {name: -1 / len(over) for name in over}
-    return {cell: one.through(_fewer) for cell, one in _contrasts(runs, contrast, column, trials).items()}
+    return {cell: one.through(_fewer) for cell, one in _contrasts(runs, contrast, column, trials, paired).items()}
 
 
 def gain_of_plda(runs: pd.DataFrame) -> dict[str, Interval]:
@@ -91,15 +93,20 @@ def of_variants(runs: pd.DataFrame) -> pd.DataFrame:
 def retrained(runs: pd.DataFrame, network: str, taught: str, over: str, column: str = "eer") -> dict[str, Interval]:
     """Compute the `improvement` of the network that was pruned 2:4 and trained again over another variant of it.
 
+    All variants of a seed branch off from one training, so they are compared seed by seed.
+
     Args:
         runs: of `skdfe_two_four`.
         taught: "both" or "none".
         over: dense, pruned or dense_twice.
     """
-    return improvement(of_variants(runs), [f"{network}/{taught}/retrained"], [f"{network}/{taught}/{over}"], column)
+    own, rival = (f"{network}/{taught}/{variant}" for variant in ("retrained", over))
+    return improvement(of_variants(runs), [own], [rival], column, paired=True)
 
 
-def log_interval(errors: pd.DataFrame, contrast: Mapping[str, float], confidence: float = 0.95) -> Interval:
+def log_interval(
+    errors: pd.DataFrame, contrast: Mapping[str, float], confidence: float = 0.95, paired: bool = False
+) -> Interval:
     """Compute a weighted sum of logarithms of mean errors with an interval over seeds and speakers.
 
     Two variances add up. That over speakers is the bootstrap's: the contrast in each draw of the test speakers, who
@@ -115,13 +122,16 @@ def log_interval(errors: pd.DataFrame, contrast: Mapping[str, float], confidence
 
     Seeds of different systems are taken as independent, though systems of one seed share first weights and crops. Where
     all coefficients have one sign, or three students share a teacher, the interval is therefore a little too narrow.
+    Where systems of one seed branch off from one training (`paired`), they rise and fall together. Then the contrast is
+    computed seed by seed, and the variance over seeds is its own, of which n seeds leave n - 1 degrees of freedom.
 
     Args:
         errors: means above 0, one row a (system, seed), one column a draw, 0 first.
         contrast: {system: coefficient}.
+        paired: compare seed by seed.
 
     Raises:
-        BadInput: draws that are missing, or a mean of 0, which has no logarithm.
+        BadInput: draws that are missing, or a mean of 0, which has no logarithm; pairs of which one is missing.
     """
     if errors.shape[1] < 3 or errors.isna().any(axis=None):
         raise BadInput("an interval over speakers needs the same draws, two or more, of every system and seed")
@@ -142,8 +152,14 @@ def log_interval(errors: pd.DataFrame, contrast: Mapping[str, float], confidence
     theirs = relative[own.index].mean()
     if theirs > pooled:  # then the other systems say nothing about it
         freedom, counted = (own - 1).sum(), len(own)
-    relative_variance = max(pooled, theirs)
-    of_seeds = relative_variance * (coefficients**2 / own).sum()
+    with_one = max(pooled, theirs) * (coefficients**2).sum()  # the variance if each had one seed
+    of_seeds = max(pooled, theirs) * (coefficients**2 / own).sum()
+    if paired:
+        by_seed = errors[0].unstack("seed").loc[own.index].div(means[0][own.index], axis=0)
+        if by_seed.isna().any(axis=None):
+            raise BadInput(f"{' and '.join(own.index)} cannot be compared seed by seed: one lacks a seed of the other")
+        with_one, freedom, counted = float((coefficients @ by_seed).var()), own.min() - 1, 1
+        of_seeds = with_one / own.min()
     draws = values.drop(0)
     of_speakers = draws.var()
     if of_seeds + of_speakers == 0:
@@ -156,7 +172,7 @@ def log_interval(errors: pd.DataFrame, contrast: Mapping[str, float], confidence
         return values[0] - half, values[0] + half
 
     def at(number: int) -> tuple[float, float]:  # of seeds of every system
-        return ends(relative_variance * (coefficients**2).sum() / number, counted * (number - 1))
+        return ends(with_one / number, counted * (number - 1))
 
     share = float(of_seeds / (of_seeds + of_speakers))
     return Interval(values[0], *ends(of_seeds, freedom), int(own.min()), of_seeds=share, at=at)
@@ -196,7 +212,7 @@ def worst_percentage(printed: Sequence[Sequence[float]], unit: float = 0.0) -> f
 
 
 def _contrasts(
-    runs: pd.DataFrame, contrast: Mapping[str, float], column: str, trials: str | None
+    runs: pd.DataFrame, contrast: Mapping[str, float], column: str, trials: str | None, paired: bool = False
 ) -> dict[str, Interval]:
     """`log_interval` in each cell that has all of the systems, by the longest schedule that has several seeds of each,
     or else by the longest.
@@ -207,7 +223,7 @@ def _contrasts(
     longest: dict[str, tuple[str, Interval]] = {}
     for cell, schedule, errors in _errors(chosen, column):
         if set(contrast) <= set(errors.index.unique("system")):
-            one = log_interval(errors, contrast)
+            one = log_interval(errors, contrast, paired=paired)
             if one.seeds > 1 or cell not in longest or longest[cell][1].seeds == 1:
                 longest[cell] = cell + schedule, one
     return dict(longest.values())

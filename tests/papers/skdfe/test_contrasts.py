@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from lib.base import BadInput
-from lib.companion.statistics import seeds_to_decide
+from lib.companion.statistics import Interval, seeds_to_decide
 from lib.papers.skdfe import measures
 
 NAMES = ["a", "b", "c", "d"]
@@ -60,6 +61,43 @@ def test_seeds_that_would_decide_are_those_of_samples_with_the_same_variances():
     needed = seeds_to_decide(measured, {"below": 0})
     assert measures.log_interval(sample(needed + needed % 2), contrast).high < 0
     assert seeds_to_decide(measured, {"below": -0.07}) is None  # nearer to the value than what the speakers add
+
+
+def test_pairs_are_compared_by_student_s_t_of_their_differences():
+    """Where speakers add nothing the interval is SciPy's; what the systems of a seed share is not in it."""
+    shared = np.array([-0.004, 0.001, 0.003])
+    own = np.array([[1, -1, 0], [-1, 1, 0], [2, -1, -1], [0, 1, -1]]) * 1e-4
+
+    def paired(shared: np.ndarray) -> Interval:
+        errors = of(np.repeat((10 * (1 + shared + own))[:, :, None], 4, axis=2))
+        return measures.log_interval(errors, {"a": 1, "b": -1}, paired=True)
+
+    found = paired(shared)
+    student = stats.ttest_1samp(own[0] - own[1], 0).confidence_interval()
+    assert (found.low, found.high) == pytest.approx((student.low, student.high), rel=0.01)
+    assert paired(5 * shared).high == pytest.approx(found.high, rel=0.05)
+    loose = half(of(np.repeat((10 * (1 + shared + own))[:, :, None], 4, axis=2)), {"a": 1, "b": -1})
+    assert loose > 10 * (found.high - found.low) / 2
+
+
+def test_intervals_of_pairs_cover_the_truth_as_often_as_they_say():
+    """Speakers draw all seeds of a system aside together; taken as independent, pairs would always cover."""
+    random, tries = np.random.default_rng(0), 400
+    covered = {True: 0, False: 0}
+    for _ in range(tries):
+        seeds = random.normal(0, 0.05, (1, 3, 1)) + random.normal(0, 0.01, (4, 3, 1))
+        speakers = random.normal(0, 0.02, (4, 1, 1)) + random.normal(0, 0.02, (4, 1, 101)) * np.r_[0, np.ones(100)]
+        for paired in covered:
+            found = measures.log_interval(of(np.exp(seeds + speakers)), {"a": 1, "b": -1}, paired=paired)
+            covered[paired] += found.low <= 0 <= found.high
+    assert 0.92 < covered[True] / tries < 0.98
+    assert covered[False] / tries > 0.98
+
+
+def test_a_pair_of_which_one_is_missing_is_refused():
+    errors = of(np.full((4, 3, 4), 10.0)).drop([("b", 2)])
+    with pytest.raises(BadInput, match="a and b cannot be compared seed by seed: one lacks a seed of the other"):
+        measures.log_interval(errors, {"a": 1, "b": -1}, paired=True)
 
 
 def test_what_has_no_ratio_is_refused():
