@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import importlib.util
 import json
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -48,6 +49,7 @@ class Cell:
     Attributes:
         reason: why it is undecided or moot, as far as that is known, or which of its grounds is open.
         plainly: of a number that decides nothing by itself, the verdict that it would have; "" of others.
+        seeds: how many would decide it (`seeds_to_decide`), infinite where none would; None where that is not asked.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Cell:
     verdict: str
     reason: str = ""
     plainly: str = ""
+    seeds: float | None = None
 
     def __str__(self):
         text = f"{text_of(self.measured)}, {self.verdict}" + (f" ({self.reason})" if self.reason else "")
@@ -223,12 +226,19 @@ def _cell(name: str, values: Mapping[int, float] | Interval, claim: Claim) -> Ce
     found = verdict(measured, claim.holds_if)
     if found != UNDECIDED or measured.at is None:
         return Cell(name, measured, found)
-    seeds = seeds_to_decide(measured, claim.holds_if)
-    if seeds is None:
-        needs = "more seeds alone would not decide"
-    else:
-        needs = f"about {seeds:,} seeds would decide" if seeds <= 1000 else "more than 1,000 seeds would decide"
-    return Cell(name, measured, found, needs)
+    seeds = seeds_to_decide(measured, claim.holds_if) or math.inf
+    return Cell(name, measured, found, _would_decide(seeds, seeds), seeds=seeds)
+
+
+def _would_decide(one: float, every: float) -> str:
+    """Say how many seeds would decide: the cell of a claim that needs the fewest, and every one of its cells."""
+    if one > 1000:
+        return "more seeds alone would not decide" if one == math.inf else "more than 1,000 seeds would decide"
+    text = f"about {one:,} seeds would decide"
+    if every == one:
+        return text
+    many = "more seeds alone would not decide" if every == math.inf else "more than 1,000"
+    return f"{text} one cell, {f'about {every:,}' if every <= 1000 else many} every one"
 
 
 def _void(claim: Claim, measured: Interval, values: list[float]) -> str:
@@ -329,6 +339,9 @@ def _row(judged: Judged, claim: Claim) -> dict:
     worst = min(counting, key=lambda cell: (-VERDICTS.index(cell.verdict), _margin(cell.measured, claim.holds_if)))
     why = "; ".join(map(str, judged.cells))
     about = {"cells": len(judged.cells), "data": judged.data, "verdict": judged.verdict, "needs": worst.reason}
+    seeds = [cell.seeds for cell in counting if cell.verdict == UNDECIDED]
+    if judged.verdict == UNDECIDED and None not in seeds:
+        about["needs"] = _would_decide(min(seeds), max(seeds))
     return _numbers(worst.measured) | about | {"why": why}
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 import torch
-from scipy import stats
 from torch import Tensor, nn
 
 from lib.base import BadInput, refuse_twice
@@ -21,6 +20,7 @@ from lib.companion.statistics import Interval
 from lib.data.speech.filterbank import BANDS
 from lib.models.bifpn import SelfTeacher
 from lib.models.speaker_resnet import EMBEDDING, NETWORKS, SpeakerResNet
+from lib.papers.skdfe.contrasts import log_interval
 from lib.papers.skdfe.experiments.distillation import Classifier, DistillationWeights, SelfDistilled
 from lib.papers.skdfe.experiments.skdfe import ERRORS, INDEX, OF_TEACHER
 from lib.pruners import sizes
@@ -78,7 +78,10 @@ def gain_of_plda(runs: pd.DataFrame) -> dict[str, Interval]:
     found = {}
     for cell, schedule, errors in _errors(runs, "ratio"):
         names = errors.index.unique("system")
-        found[cell + schedule] = log_interval(errors, dict.fromkeys(names, 1 / len(names))).through(_fewer)
+        shared = errors.groupby("seed").size() == len(names)  # seeds of every system
+        errors = errors[errors.index.get_level_values("seed").isin(shared.index[shared])]
+        of_all = dict.fromkeys(names, 1 / len(names))  # of one sign: what the systems of a seed share does not cancel
+        found[cell + schedule] = log_interval(errors, of_all, paired=True).through(_fewer)
     return found
 
 
@@ -102,80 +105,6 @@ def retrained(runs: pd.DataFrame, network: str, taught: str, over: str, column: 
     """
     own, rival = (f"{network}/{taught}/{variant}" for variant in ("retrained", over))
     return improvement(of_variants(runs), [own], [rival], column, paired=True)
-
-
-def log_interval(
-    errors: pd.DataFrame, contrast: Mapping[str, float], confidence: float = 0.95, paired: bool = False
-) -> Interval:
-    """Compute a weighted sum of logarithms of mean errors with an interval over seeds and speakers.
-
-    Two variances add up. That over speakers is the bootstrap's: the contrast in each draw of the test speakers, who
-    are the same for all systems and seeds. That over seeds is of relative errors, and as two seeds cannot tell it, it
-    is pooled over all systems, or taken from the contrast's own where these vary more. Student's t is at the degrees
-    of freedom of the sum (Welch and Satterthwaite), in which those systems count whose variance over seeds is taken.
-
-    Simulated with 8 or 15 systems on two seeds each, errors that spread half as much over speakers as over seeds, and
-    100 draws, an interval called 95 % of one system against another covers 97 %, and 93 % when these two vary twice as
-    much as the others. Percentiles of seeds and speakers drawn together cover 83 and 75 %. Student's t on the two
-    differences alone covers 94 %, is three times as wide, and with a third seed covers less, 92 %: because all seeds
-    are judged by the same speakers.
-
-    Seeds of different systems are taken as independent, though systems of one seed share first weights and crops. Where
-    all coefficients have one sign, or three students share a teacher, the interval is therefore a little too narrow.
-    Where systems of one seed branch off from one training (`paired`), they rise and fall together. Then the contrast is
-    computed seed by seed, and the variance over seeds is its own, of which n seeds leave n - 1 degrees of freedom.
-
-    Args:
-        errors: means above 0, one row a (system, seed), one column a draw, 0 first.
-        contrast: {system: coefficient}.
-        paired: compare seed by seed.
-
-    Raises:
-        BadInput: draws that are missing, or a mean of 0, which has no logarithm; pairs of which one is missing.
-    """
-    if errors.shape[1] < 3 or errors.isna().any(axis=None):
-        raise BadInput("an interval over speakers needs the same draws, two or more, of every system and seed")
-    means = errors.groupby(level="system").mean()
-    ratios = (means > 0) & np.isfinite(means)  # infinite: the number of errors that it is a multiple of is 0
-    if not ratios.all(axis=None):
-        raise BadInput(f"{means.index[~ratios.all(axis=1)][0]} makes no errors: it cannot be compared by ratios")
-    coefficients = pd.Series(contrast)
-    values = coefficients @ np.log(means.loc[coefficients.index])
-    seeds = errors.groupby(level="system").size()
-    own = seeds[coefficients.index]
-    if own.min() == 1:
-        return Interval(values[0], -np.inf, np.inf, 1)
-    several = seeds.index[seeds > 1]
-    relative = errors[0].groupby(level="system").var()[several] / means[0][several] ** 2
-    freedom, counted = (seeds[several] - 1).sum(), len(several)
-    pooled = (relative * (seeds[several] - 1)).sum() / freedom
-    theirs = relative[own.index].mean()
-    if theirs > pooled:  # then the other systems say nothing about it
-        freedom, counted = (own - 1).sum(), len(own)
-    with_one = max(pooled, theirs) * (coefficients**2).sum()  # the variance if each had one seed
-    of_seeds = max(pooled, theirs) * (coefficients**2 / own).sum()
-    if paired:
-        by_seed = errors[0].unstack("seed").loc[own.index].div(means[0][own.index], axis=0)
-        if by_seed.isna().any(axis=None):
-            raise BadInput(f"{' and '.join(own.index)} cannot be compared seed by seed: one lacks a seed of the other")
-        with_one, freedom, counted = float((coefficients @ by_seed).var()), own.min() - 1, 1
-        of_seeds = with_one / own.min()
-    draws = values.drop(0)
-    of_speakers = draws.var()
-    if of_seeds + of_speakers == 0:
-        return Interval(values[0], values[0], values[0], int(own.min()))
-
-    def ends(of_seeds: float, freedom: int) -> tuple[float, float]:
-        total = of_seeds + of_speakers
-        together = total**2 / (of_seeds**2 / freedom + of_speakers**2 / (len(draws) - 1))
-        half = float(stats.t.ppf(0.5 + confidence / 2, together) * np.sqrt(total))
-        return values[0] - half, values[0] + half
-
-    def at(number: int) -> tuple[float, float]:  # of seeds of every system
-        return ends(with_one / number, counted * (number - 1))
-
-    share = float(of_seeds / (of_seeds + of_speakers))
-    return Interval(values[0], *ends(of_seeds, freedom), int(own.min()), of_seeds=share, at=at)
 
 
 def table(runs: pd.DataFrame) -> pd.DataFrame:

@@ -59,7 +59,8 @@ def in_deviations(runs: pd.DataFrame, variant: str, against: str) -> Values:
     """Divide `difference` by the standard deviation of the other variant's last values over its seeds.
 
     The paper calls differences small when they are "within bounds of run-to-run variation" (paper 2, section 5.1).
-    A network whose rival has fewer than two seeds, or the same value in all of them, is left out.
+    A network whose rival has fewer than two seeds, or the same value in all of them, is left out. The deviation is
+    taken as known; of three seeds it is itself uncertain, and the interval covers less than it says.
 
     Raises:
         BadInput: a variant that the runs do not have.

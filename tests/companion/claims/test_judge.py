@@ -209,6 +209,16 @@ def test_what_is_undecided_says_how_many_seeds_would_decide(tmp_path: Path):
     assert row["why"].endswith("3 seeds, undecided (about 4 seeds would decide)")
 
 
+def test_of_several_undecided_cells_the_first_to_be_decided_and_all_of_them_are_forecast(tmp_path: Path):
+    near, far, on = [51.0, 52.0, 53.0], [49.0, 51.0, 53.0], [49.0, 50.0, 51.0]  # the last one's mean lies on the bound
+    cells = {("digits", "a"): ([50.0] * 3, near), ("digits", "b"): ([50.0] * 3, far)}
+    found = judged(runs(tmp_path, cells), claim(holds_if={"above": 0}))
+    assert found["needs"] == "about 4 seeds would decide one cell, about 18 every one"
+    cells[("digits", "c")] = ([50.0] * 3, on)
+    found = judged(runs(tmp_path, cells), claim(holds_if={"above": 0}))
+    assert found["needs"] == "about 4 seeds would decide one cell, more seeds alone would not decide every one"
+
+
 def test_every_cell_is_a_row_and_the_claim_counts_them(tmp_path: Path):
     table, cells = judge([paper(claim())], "quick", runs(tmp_path, CELLS))
     assert table.cells.tolist() == [3]

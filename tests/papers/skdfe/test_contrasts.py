@@ -10,12 +10,13 @@ from scipy import stats
 from lib.base import BadInput
 from lib.companion.statistics import Interval, seeds_to_decide
 from lib.papers.skdfe import measures
+from lib.papers.skdfe.contrasts import log_interval
 
 NAMES = ["a", "b", "c", "d"]
 
 
 def half(errors, contrast):
-    found = measures.log_interval(errors, contrast)
+    found = log_interval(errors, contrast)
     return (found.high - found.low) / 2
 
 
@@ -54,12 +55,12 @@ def test_seeds_that_would_decide_are_those_of_samples_with_the_same_variances():
         return of(means[:, None, None] * (1 + spread[:, None, None] * seeds[None, :, None]) * speakers[:, None, :])
 
     contrast = {"a": 1, "b": -1}
-    measured = measures.log_interval(sample(2), contrast)
-    again = measures.log_interval(sample(8), contrast)
+    measured = log_interval(sample(2), contrast)
+    again = log_interval(sample(8), contrast)
     assert measured.at(8) == pytest.approx((again.low, again.high))
     assert measured.at(2) == pytest.approx((measured.low, measured.high))
     needed = seeds_to_decide(measured, {"below": 0})
-    assert measures.log_interval(sample(needed + needed % 2), contrast).high < 0
+    assert log_interval(sample(needed + needed % 2), contrast).high < 0
     assert seeds_to_decide(measured, {"below": -0.07}) is None  # nearer to the value than what the speakers add
 
 
@@ -70,7 +71,7 @@ def test_pairs_are_compared_by_student_s_t_of_their_differences():
 
     def paired(shared: np.ndarray) -> Interval:
         errors = of(np.repeat((10 * (1 + shared + own))[:, :, None], 4, axis=2))
-        return measures.log_interval(errors, {"a": 1, "b": -1}, paired=True)
+        return log_interval(errors, {"a": 1, "b": -1}, paired=True)
 
     found = paired(shared)
     student = stats.ttest_1samp(own[0] - own[1], 0).confidence_interval()
@@ -88,16 +89,42 @@ def test_intervals_of_pairs_cover_the_truth_as_often_as_they_say():
         seeds = random.normal(0, 0.05, (1, 3, 1)) + random.normal(0, 0.01, (4, 3, 1))
         speakers = random.normal(0, 0.02, (4, 1, 1)) + random.normal(0, 0.02, (4, 1, 101)) * np.r_[0, np.ones(100)]
         for paired in covered:
-            found = measures.log_interval(of(np.exp(seeds + speakers)), {"a": 1, "b": -1}, paired=paired)
+            found = log_interval(of(np.exp(seeds + speakers)), {"a": 1, "b": -1}, paired=paired)
             covered[paired] += found.low <= 0 <= found.high
     assert 0.92 < covered[True] / tries < 0.98
     assert covered[False] / tries > 0.98
 
 
+def test_what_seeds_do_on_single_speakers_averages_out_and_what_all_do_stays():
+    """The forecast ends at what the speakers add when every seed errs on them alike, paired or not."""
+    random = np.random.default_rng(0)
+    alike = random.normal(0, 0.03, (4, 1, 4001))
+    alone = random.normal(0, 0.05, (4, 3, 4001))
+    alike[..., 0], alone[..., 0] = 0, 0  # the speakers as they are; seeds agree there
+    for paired in (True, False):
+        found = log_interval(of(np.exp(alike + alone)), {"a": 1, "b": -1}, paired=paired)
+        ends = {number: found.at(number) for number in (3, 12, 10**6)}
+        halves = {number: (high - low) / 2 / 1.96 for number, (low, high) in ends.items()}
+        assert ends[3] == pytest.approx((found.low, found.high))
+        assert halves[3] == pytest.approx(math.sqrt(2 * (0.03**2 + 0.05**2 / 3)), rel=0.1)
+        assert halves[12] == pytest.approx(math.sqrt(2 * (0.03**2 + 0.05**2 / 12)), rel=0.1)
+        assert halves[10**6] == pytest.approx(math.sqrt(2) * 0.03, rel=0.1)
+        assert found.of_seeds == pytest.approx(0.05**2 / 3 / (0.03**2 + 0.05**2 / 3), rel=0.15)
+
+
+def test_seeds_that_only_other_systems_have_do_not_stand_in_the_way_of_pairs():
+    random = np.random.default_rng(0)
+    errors = of(np.exp(random.normal(0, 0.1, (4, 3, 9))))
+    lacking = errors.drop([("a", 2), ("b", 2)])
+    alone = errors.loc[["a", "b"]].drop([("a", 2), ("b", 2)])
+    contrast = {"a": 1, "b": -1}
+    assert log_interval(lacking, contrast, paired=True) == log_interval(alone, contrast, paired=True)
+
+
 def test_a_pair_of_which_one_is_missing_is_refused():
     errors = of(np.full((4, 3, 4), 10.0)).drop([("b", 2)])
     with pytest.raises(BadInput, match="a and b cannot be compared seed by seed: one lacks a seed of the other"):
-        measures.log_interval(errors, {"a": 1, "b": -1}, paired=True)
+        log_interval(errors, {"a": 1, "b": -1}, paired=True)
 
 
 def test_what_has_no_ratio_is_refused():
@@ -105,7 +132,7 @@ def test_what_has_no_ratio_is_refused():
     for number in (0.0, math.inf):
         errors.loc[("a", slice(None)), 1] = number
         with pytest.raises(BadInput, match="a makes no errors"):
-            measures.log_interval(errors, {"b": 1, "c": -1})
+            log_interval(errors, {"b": 1, "c": -1})
 
 
 def test_a_system_cannot_stand_on_both_sides():

@@ -13,6 +13,7 @@ from lib.companion.pairs import WentWrong
 from lib.companion.statistics import REPRODUCED, Interval, verdict
 from lib.companion.sweep import settings
 from lib.papers.skdfe import figures, measures
+from lib.papers.skdfe.contrasts import log_interval
 from lib.papers.skdfe.experiments import skdfe
 
 PLAIN, BOTH, LARGE = "resnet18/self/none", "resnet18/self/both", "resnet34/self/none"
@@ -88,7 +89,7 @@ def test_an_interval_called_95_percent_covers_about_as_much_with_two_seeds():
         )
         both = draw.normal(scale=0.03, size=(8, 2, 1)) + draw.normal(scale=0.03, size=(8, 2, 61)) * (np.arange(61) > 0)
         errors = np.exp(draw.normal(scale=0.1, size=(8, 2, 1)) + speakers + both)
-        found = measures.log_interval(pd.DataFrame(errors.reshape(16, 61), index=index), {"s0": 1, "s1": -1})
+        found = log_interval(pd.DataFrame(errors.reshape(16, 61), index=index), {"s0": 1, "s1": -1})
         covered += found.low <= 0 <= found.high
     assert 0.92 <= covered / 200 <= 0.995
 
