@@ -13,7 +13,7 @@ from lib import base
 from lib.companion.claims import papers, readme
 from lib.companion.claims.judge import judge
 from lib.companion.csv_files import write_csv
-from lib.companion.results import read_cells, read_claims, read_scorecard
+from lib.companion.results import read_cells, read_claims, read_costs, read_scorecard
 from lib.companion.statistics import DIFFERS, MOOT, NOT_RUN, UNDECIDED
 from lib.companion.sweep.settings import SCALES
 
@@ -130,7 +130,6 @@ def test_no_two_modules_share_a_name_unless_they_play_the_same_part():
 
 
 def test_readme_says_how_many_core_hours_the_real_scale_has_taken():
-    origins = [yaml.safe_load(path.read_text()) for path in (base.RESULTS / "real" / "runs").glob("*.provenance.yaml")]
-    hours = sum(part["seconds"] for origin in origins for part in origin["parts"]) / 3600
+    hours = read_costs("real").core_hours.sum()
     (said,) = re.findall(r"(\d+) core-hours so far", (base.ROOT / "README.md").read_text())
     assert int(said) == pytest.approx(hours, rel=0.05)

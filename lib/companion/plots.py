@@ -66,6 +66,7 @@ NETWORKS = {
     "lenet5": "LeNet-5",
     "small_lenet": "small LeNet",
     "alexnet": "AlexNet",
+    "small_alexnet": "small AlexNet",
     "resnet20": "ResNet-20",
     "resnet32": "ResNet-32",
     "small_resnet": "ResNet-8",

@@ -16,7 +16,7 @@ from lib import base
 from lib.base import BadInput
 from lib.companion.csv_files import read_csv, refuse_lacking, write_csv, write_text
 from lib.companion.sweep.grid import index_of, module_of, names
-from lib.companion.sweep.settings import SCALES
+from lib.companion.sweep.settings import SCALES, read_yaml
 
 if TYPE_CHECKING:  # sweeps draw nothing, and matplotlib takes half a second to load
     from matplotlib.figure import Figure
@@ -154,6 +154,24 @@ def read_cells(scorecard: pd.DataFrame, results: Path = base.RESULTS) -> pd.Data
         cells = read_csv(results / scale / "cells.csv", CELLS, keep_default_na=False)
         found.append(cells[cells.id.isin(claims.id)].assign(scale=scale))
     return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=list(CELLS))
+
+
+def read_costs(scale: str, results: Path = base.RESULTS) -> pd.DataFrame:
+    """Read from the provenance of a scale's run files what they have cost.
+
+    Returns:
+        One row an experiment: how many of its configurations are finished, of how many, and the core-hours they took.
+
+    Raises:
+        BadInput: a provenance file that cannot be read.
+    """
+    rows = []
+    for path in sorted((results / scale / "runs").glob("*.provenance.yaml")):
+        origin = read_yaml(path)
+        finished, every = map(int, origin["configurations"].split(" of "))
+        hours = sum(part["seconds"] for part in origin["parts"]) / 3600
+        rows.append((origin["experiment"], finished, every, hours))
+    return pd.DataFrame(rows, columns=["experiment", "finished", "of", "core_hours"])
 
 
 def read_bench(name: str, results: Path = base.RESULTS) -> pd.DataFrame:

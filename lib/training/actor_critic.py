@@ -318,6 +318,7 @@ def train(
     folder: Path | None = None,
     save_seconds: float = 60.0,
     on_progress: Callable[[], None] = lambda: None,
+    check: Callable[[], None] = lambda: None,
     progress: bool = False,
 ) -> list[dict]:
     """Train until the total of steps is done; stopped or killed at any moment it goes on to the same rows.
@@ -326,8 +327,9 @@ def train(
         every: steps from one row to the next, a multiple of what is played before the network learns.
         report: gives what goes into a row.
         folder: where to keep the session. When it holds one, training goes on from there.
-        save_seconds: save at most this often; also after the last step, and when `on_progress` raises.
+        save_seconds: save at most this often; also after the last step, and when `on_progress` or `check` raises.
         on_progress: called after each row; may raise to stop.
+        check: called after each update, of which a row has many; may raise to stop.
         progress: show a progress bar of steps.
 
     Returns:
@@ -356,6 +358,7 @@ def train(
                 trainer.rows.append({"step": trainer.steps, **report()})
             keep = folder is not None and (trainer.steps == trainer.total or monotonic() - saved >= save_seconds)
             try:
+                check()
                 if due:
                     on_progress()
             except BaseException:

@@ -6,6 +6,7 @@ from pathlib import Path
 import matplotlib.figure
 import pandas as pd
 import pytest
+import yaml
 
 from lib.base import BadInput
 from lib.companion import csv_files, results
@@ -102,3 +103,17 @@ def test_cells_are_read_with_the_columns_that_are_written(tmp_path: Path):
     csv_files.write_csv(pd.DataFrame({"id": ["a"], "measured": [1]}), tmp_path / "quick" / "cells.csv")
     with pytest.raises(BadInput, match=r"^cells\.csv has no column 'cell'; expected id, cell, "):
         results.read_cells(pd.DataFrame({"id": ["a"], "scale": ["quick"]}), tmp_path)
+
+
+def test_costs_are_summed_over_the_parts_of_a_provenance(tmp_path: Path):
+    folder = tmp_path / "real" / "runs"
+    folder.mkdir(parents=True)
+    for name, seconds, done in (("b", [3600, 1800], "2 of 9"), ("a", [36], "1 of 1")):
+        about = {"experiment": name, "configurations": done, "parts": [{"seconds": one} for one in seconds]}
+        (folder / f"{name}.provenance.yaml").write_text(yaml.safe_dump(about))
+    found = results.read_costs("real", tmp_path).to_dict("records")
+    assert found == [
+        {"experiment": "a", "finished": 1, "of": 1, "core_hours": 0.01},
+        {"experiment": "b", "finished": 2, "of": 9, "core_hours": 1.5},
+    ]
+    assert results.read_costs("paper", tmp_path).empty

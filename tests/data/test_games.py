@@ -1,5 +1,8 @@
 """Laws of games of pixels: the project's own by hand, Atari's where they are installed, and states that go on."""
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -142,6 +145,47 @@ def test_after_each_beginning_fire_and_the_second_button_of_the_game_are_pressed
     monkeypatch.setattr(game, "_hold", lambda button: held.append(button) or hold(button))
     game.begin()
     assert held == [game.buttons[1], game.buttons[2]] == [1, 3]  # of breakout the second one is the emulator's RIGHT
+
+
+class Emulator:
+    """Stand in for ALEInterface: it writes down what it is told, and shows a new shade each frame."""
+
+    def __init__(self):
+        self.told, self.pressed, self.shade = {}, [], 0
+
+    def setInt(self, name: str, value: int) -> None:
+        self.told[name] = value
+
+    setFloat = setInt
+
+    def act(self, button: int) -> float:
+        self.pressed.append(button)
+        self.shade = {0: 0, 1: 200, 2: 30, 3: 50}[len(self.pressed) % 4]  # the third of four is dim, the last dimmer
+        return 1.0
+
+    def getScreenGrayscale(self, screen: np.ndarray) -> None:
+        screen[...] = self.shade
+
+    def __getattr__(self, name: str):
+        known = {"getMinimalActionSet": [SimpleNamespace(value=n) for n in (0, 1, 3, 4)], "getScreenDims": (210, 160)}
+        return lambda *_, **__: known.get(name, 0)
+
+
+def test_breakout_is_played_as_reference_33_has_it(monkeypatch):
+    """No button sticks, a button is held for four frames, and the picture is the brighter of the last two."""
+    ale = SimpleNamespace(ALEInterface=Emulator, LoggerMode=SimpleNamespace(Error=0))
+    ale.roms = SimpleNamespace(get_all_rom_ids=lambda: ["breakout"], get_rom_path=lambda name: name)
+    Emulator.setLoggerMode = staticmethod(lambda mode: None)
+    monkeypatch.setitem(sys.modules, "ale_py", ale)
+    monkeypatch.setattr(atari, "available", lambda: True)
+    game = games.make("breakout", 0)
+    assert game.emulator.told["repeat_action_probability"] == 0
+    assert game.emulator.told["max_num_frames_per_episode"] == 400_000
+    game.emulator.pressed.clear()
+    points, lost, over = game.step(2)
+    assert (points, lost, over) == (4.0, False, False)
+    assert game.emulator.pressed == [3, 3, 3, 3]  # the third button of Breakout's is the emulator's fourth
+    assert (game.frame == 50).all()  # frames three and four are 50 and 0
 
 
 @needs_atari

@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from lib.base import BadInput
+from lib.models.alexnet import small_alexnet
 from lib.models.densenet import densenet24, small_densenet
 from lib.models.lenet import lenet5, small_lenet
 from lib.models.mobilenet import mobilenet_v2, small_mobilenet_v2
@@ -22,6 +23,7 @@ MODELS = {
     "small_lenet": (small_lenet, (1, 8, 8), 13_706),
     "resnet20": (resnet20, (3, 32, 32), 272_474),
     "small_resnet": (small_resnet, (1, 8, 8), 77_754),
+    "small_alexnet": (small_alexnet, (1, 8, 8), 230_306),
     "wide_resnet": (wide_resnet, (3, 32, 32), 2_777_674),
     "small_wide_resnet": (small_wide_resnet, (1, 8, 8), 308_074),
     "resnext20": (resnext20, (3, 32, 32), 919_114),

@@ -219,6 +219,27 @@ def test_a_training_that_was_stopped_goes_on_to_the_same_numbers(settings, tmp_p
         rows(replace(settings, entropy=0.1), tmp_path)
 
 
+def test_a_training_is_stopped_between_two_rows_and_loses_nothing(tmp_path):
+    class Stopped(Exception):
+        pass
+
+    def stop_at_36():  # a row is made every 24 steps, an update has 12
+        if trainer.steps == 36:
+            raise Stopped
+
+    def report():
+        return {"weights": sum(float(weight.detach().sum()) for weight in trainer.network.parameters())}
+
+    trainer = start("bricks", 1, A2C, 48)
+    whole = train(trainer, 24, report)
+    trainer = start("bricks", 1, A2C, 48)
+    with pytest.raises(Stopped):
+        train(trainer, 24, report, tmp_path, save_seconds=1e9, check=stop_at_36)
+    trainer, played = start("bricks", 1, A2C, 48), []
+    assert train(trainer, 24, report, tmp_path, check=lambda: played.append(trainer.steps)) == whole
+    assert played == [48]
+
+
 def test_a_report_that_is_interrupted_loses_no_row(tmp_path):
     def report():
         report.calls += 1

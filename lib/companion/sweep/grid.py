@@ -50,6 +50,7 @@ class Grid:
             It may offer
             KEYS: which values of a configuration tell its rows from others' (else those that are columns too);
             INDEX: which columns tell a row from others (else KEYS, and epoch or step where they are columns);
+            LIBRARIES: packages, besides torch, NumPy and pandas, on whose version its numbers depend;
             units(configuration): how often it calls `context.report_progress` (else one);
             needs(configuration): another configuration of the grid, or None; then run is also given that one's rows,
             or none;

@@ -12,7 +12,8 @@ import os
 import platform
 import subprocess
 from collections.abc import Collection, Mapping
-from importlib.metadata import version
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,9 @@ def write(
     """
     text = csv_text(table).encode()
     versions = {"python": platform.python_version()} | {name: version(name) for name in ("torch", "numpy", "pandas")}
+    for name in getattr(work.experiment, "LIBRARIES", ()):
+        with suppress(PackageNotFoundError):  # some of its runs do without
+            versions[name] = version(name)
     here = {
         "commit": source,
         "source_hash": work.source_hash,

@@ -237,8 +237,15 @@ def test_provenance_says_where_numbers_come_from(toys):
         "commit", "source_hash", "versions", "device", "processes", "threads_a_process", "seconds", "finished",
     }  # fmt: skip
     assert part["source_hash"] == "0123456789abcdef" * 4
-    assert set(part["versions"]) >= {"python", "torch", "numpy"}
+    assert set(part["versions"]) == {"python", "torch", "numpy", "pandas"}
     assert (part["processes"], len(part["finished"])) == (1, 4)
+
+
+def test_provenance_has_the_versions_of_the_libraries_that_an_experiment_names(toys, monkeypatch):
+    monkeypatch.setattr(sys.modules["lib.experiments.toy"], "LIBRARIES", ("joblib", "no-such-package"), raising=False)
+    toys(scale="real")
+    (part,) = yaml.safe_load(provenance.beside(toys.csv("real")).read_text())["parts"]
+    assert set(part["versions"]) == {"python", "torch", "numpy", "pandas", "joblib"}
 
 
 def test_provenance_names_the_processes_that_computed_not_those_of_the_command_that_writes(

@@ -37,6 +37,7 @@ from lib.training.agents import Transitions, normalised
 from lib.training.bc import PlainBC, PlainBCSettings
 from lib.training.rollouts import mean_returns
 
+LIBRARIES = ("gymnasium", "mujoco")
 KEYS = ("data", "env", "block", "shift")
 INDEX = ("data", "env", "block", "shift", "choice", "kept", "seed", "step")
 COLUMNS = (*INDEX, "return", "normalised_return", "sparsity", *RATIOS)

@@ -38,6 +38,7 @@ from lib.training.vector_games import film
 
 FILMED, FILM_SEED = 300, 5  # steps of the game that is kept, and its seed
 
+LIBRARIES = ("ale-py",)
 KEYS = ("env", "learner", "method", "block", "shift", "conversion", "seed")
 INDEX = (*KEYS, "step")
 COLUMNS = (*INDEX, "return", "games", "sparsity", "phase", "share", *RATIOS, "buttons")
@@ -112,6 +113,7 @@ def run(configuration: dict, context: Context) -> list[dict]:
         report,
         context.checkpoint("session"),
         on_progress=lambda: context.report_progress(f"{configuration['env']} {method}"),
+        check=context.check,
     )
     key = {name: configuration[name] for name in KEYS} | {"share": share(trainer.network, layers(trainer.network))}
     last = len(history) - 1

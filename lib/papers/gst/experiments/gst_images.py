@@ -28,7 +28,7 @@ from lib import pruners
 from lib.base import BadInput, Count, Range, refuse_unknown
 from lib.companion.sweep.context import Context
 from lib.data import vision
-from lib.models.alexnet import alexnet
+from lib.models.alexnet import alexnet, small_alexnet
 from lib.models.resnet import resnet32, small_resnet
 from lib.papers.gst.experiments import methods
 from lib.papers.gst.experiments.algorithm import GroupSparseTraining, begin, share
@@ -40,6 +40,7 @@ NETWORKS: dict[str, Callable[[int], nn.Module]] = {  # from the number of classe
     "resnet32": resnet32,
     "small_resnet": small_resnet,
     "alexnet": alexnet,
+    "small_alexnet": small_alexnet,
 }
 KEYS = ("data", "network", "method", "block", "shift", "conversion", "seed")
 INDEX = (*KEYS, "epoch")

@@ -30,6 +30,7 @@ from lib.papers.gst.experiments.methods import SINGLE, Blocks
 from lib.papers.gst.experiments.online import Evaluation, start
 from lib.training import td3
 
+LIBRARIES = ("gymnasium", "mujoco")
 KEYS = ("env", "block", "shift", "conversion", "start", "reward")
 INDEX = ("env", "method", "block", "shift", "conversion", "start", "reward", "seed", "step")
 COLUMNS = (*INDEX, "return", "sparsity", *methods.RATIOS)

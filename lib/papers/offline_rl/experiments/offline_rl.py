@@ -34,6 +34,7 @@ from lib.training.rollouts import mean_returns
 ALGORITHMS = {"bc": BCSettings, "bcq": BCQSettings, "plain_bc": PlainBCSettings}
 STOP_EVERY = 50  # updates between two chances to stop
 
+LIBRARIES = ("gymnasium", "mujoco")
 KEYS = ("data", "env", "algorithm", "variant", "batches", "seed")
 INDEX = ("data", "env", "algorithm", "variant", "pruner", "sparsity", "batches", "seed", "step")
 COLUMNS = (*INDEX, "return", "normalised_return")
