@@ -71,3 +71,9 @@ def test_quick_has_the_papers_settings_and_seeds_that_nothing_was_chosen_on():
     assert quick.start == (3, 3)
     assert len(quick.seeds) == 3
     assert not set(quick.seeds) & set(range(5))
+
+
+def test_the_real_scale_draws_points_for_each_seed_and_tests_on_20_000():
+    real = build(npn_moons.Settings, settings.read("npn_moons", "real"), "real.npn_moons")
+    assert (real.drawn_per_seed, real.test_points, len(real.seeds)) == (True, 20_000, 50)
+    assert not set(real.seeds) & set(range(10))  # which settings were tried on
