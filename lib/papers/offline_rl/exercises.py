@@ -272,7 +272,7 @@ EXERCISES: dict[str, Checker] = {
             88.1: "2.1 is what half of the weights take; you have halved it twice.",
         },
         second="0.5 / 2.1 = 0.238 of the weights may be kept.",
-        learned="A kept weight costs CSR over four times a dense one, so three quarters have to go before it pays.",
+        learned="By proportion three quarters have to go; measured it is more, as a product has a fixed cost.",
     ),
     "13.5": number(
         _saved_by_unevenness(100_000, 0.09, 0.01),

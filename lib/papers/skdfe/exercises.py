@@ -356,9 +356,10 @@ EXERCISES: dict[str, Checker] = {
     "33.5": number(
         53.83,
         "Take the loop that made the table of fits, with width 8 and values of 32 bits.",
-        tolerance=0.2,
+        tolerance=0.02,
         wrong={
             54.9: "that is the width of 4.",
+            54: "near, but it can be had exactly: two decimals.",
             53.125: "that would be so if every layer fitted; some do not.",
             56.9: "that is with values of 16 bits.",
         },
