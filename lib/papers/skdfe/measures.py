@@ -81,7 +81,8 @@ def gain_of_plda(runs: pd.DataFrame) -> dict[str, Interval]:
         shared = errors.groupby("seed").size() == len(names)  # seeds of every system
         errors = errors[errors.index.get_level_values("seed").isin(shared.index[shared])]
         of_all = dict.fromkeys(names, 1 / len(names))  # of one sign: what the systems of a seed share does not cancel
-        found[cell + schedule] = log_interval(errors, of_all, paired=True).through(_fewer)
+        if shared.any():
+            found[cell + schedule] = log_interval(errors, of_all, paired=True).through(_fewer)
     return found
 
 

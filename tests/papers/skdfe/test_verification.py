@@ -157,6 +157,14 @@ def test_plda_is_held_against_cosine_system_by_system():
     table = runs({PLAIN: [[20.0, 40, 10]] * 2, LARGE: [[5.0, 8, 9]] * 2})  # cosine: twice the error everywhere
     found = measures.gain_of_plda(table)[CELL]
     assert (found.value, found.low, found.high) == pytest.approx((50, 50, 50))
+    mixed = runs({PLAIN: [[20.0, 40, 10], [22, 41, 12]], LARGE: [[5.0, 8, 9], [6, 9, 9]]})
+    mixed["eer_cosine"] = mixed.eer * (2 + 0.1 * mixed.seed + 0.01 * mixed.draw)
+    further = mixed[(mixed.seed == 1) & (mixed.network == "resnet18")].assign(seed=2)  # of one system alone
+    assert measures.gain_of_plda(pd.concat([mixed, further])) == measures.gain_of_plda(mixed)
+    apart = pd.concat(
+        [mixed[mixed.network == "resnet18"], mixed[mixed.network != "resnet18"].assign(seed=mixed.seed + 5)]
+    )
+    assert measures.gain_of_plda(apart) == {}
 
 
 def test_what_was_pruned_and_trained_again_is_held_against_another_variant():
@@ -165,6 +173,9 @@ def test_what_was_pruned_and_trained_again_is_held_against_another_variant():
     assert measures.retrained(table, "resnet18", "both", "dense_twice")[CELL].value == pytest.approx(20)
     assert measures.retrained(table, "resnet18", "both", "pruned") == {}
     assert set(measures.of_variants(table).teacher) == {"both"}
+    lucky = table.assign(eer=table.eer.where(table.seed == 0, 2 * table.eer))  # both variants of one seed twice as bad
+    two, one = (measures.retrained(rows, "resnet18", "both", "dense_twice")[CELL] for rows in (lucky, table))
+    assert (two.low, two.high) == pytest.approx((one.low, one.high))  # what a seed does to both is no part of it
 
 
 def test_the_table_has_the_papers_order_and_says_what_each_system_is():
