@@ -53,6 +53,13 @@ def error_rates(runs: pd.DataFrame, chosen: Sequence[str] | None = None) -> pd.D
     )
 
 
+def seeds_in_words(runs: pd.DataFrame) -> str:
+    """Say with how many seeds systems were trained: "2 seeds", or "2 to 5 seeds" where some have more."""
+    counts = runs.groupby(["network", "teacher", "distillation"]).seed.nunique()
+    least, most = counts.min(), counts.max()
+    return (f"{least}" if least == most else f"{least} to {most}") + (" seed" if most == 1 else " seeds")
+
+
 def errors_in_words(found: Interval | Mapping[str, object], digits: int = 0) -> str:
     """Say by how many percent a system's errors differ from another's: "3 % more errors [7 % fewer to 13 % more]".
 

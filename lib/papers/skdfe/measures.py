@@ -71,6 +71,12 @@ def improvement(
     return {cell: one.through(_fewer) for cell, one in _contrasts(runs, contrast, column, trials, paired).items()}
 
 
+def on_shared_lists(runs: pd.DataFrame) -> pd.DataFrame:
+    """Keep the lists of trials on which every system was tested, so that a figure or table of one has them all."""
+    systems = runs.network + "/" + runs.teacher + "/" + runs.distillation
+    return runs[runs.trials.map(systems.groupby(runs.trials).nunique() == systems.nunique())]
+
+
 def gain_of_plda(runs: pd.DataFrame) -> dict[str, Interval]:
     """Measure how much smaller the equal error rate is by PLDA than by cosine, in percent: geometric mean of all
     systems.

@@ -153,6 +153,17 @@ def test_a_teacher_that_only_its_students_rows_tell_of_is_a_system_too():
     assert measures.gain_of_plda(table)[CELL].value == pytest.approx(100 * (1 - 12 ** (-1 / 3)))
 
 
+def test_lists_that_some_systems_were_not_tested_on_are_left_out_and_seeds_are_counted_by_system():
+    both = runs({PLAIN: [[20.0, 40, 10]] * 3, LARGE: [[5.0, 8, 9]] * 2})
+    further = both[both.network == "resnet18"].assign(trials="within one sex")
+    assert measures.on_shared_lists(pd.concat([both, further])).equals(both)
+    everywhere = pd.concat([both, both.assign(trials="within one sex")])
+    assert len(measures.on_shared_lists(everywhere)) == 2 * len(both)
+    assert figures.seeds_in_words(both) == "2 to 3 seeds"
+    assert figures.seeds_in_words(both[both.seed < 2]) == "2 seeds"
+    assert figures.seeds_in_words(both[both.seed < 1]) == "1 seed"
+
+
 def test_plda_is_held_against_cosine_system_by_system():
     table = runs({PLAIN: [[20.0, 40, 10]] * 2, LARGE: [[5.0, 8, 9]] * 2})  # cosine: twice the error everywhere
     found = measures.gain_of_plda(table)[CELL]
