@@ -91,7 +91,7 @@ def by_holm(cells: pd.DataFrame, criteria: Mapping[str, Mapping[str, object]], r
     claim that all of its cells reproduce is left as it is: each of them had its own risk, and chance would need all.
 
     Args:
-        cells: as `read_cells` gives them, of one scale.
+        cells: as `read_cells` gives them, each claim's of one scale.
         criteria: `holds_if` of each claim.
     """
     found = {}

@@ -23,10 +23,10 @@ def log_interval(
     of freedom of the sum (Welch and Satterthwaite), in which those systems count whose variance over seeds is taken.
 
     Simulated with 8 or 15 systems on two seeds each, errors that spread half as much over speakers as over seeds, and
-    100 draws, an interval called 95 % of one system against another covers 97 %, and 93 % when these two vary twice as
-    much as the others. Percentiles of seeds and speakers drawn together cover 83 and 75 %. Student's t on the two
-    differences alone covers 94 %, is three times as wide, and with a third seed covers less, 92 %: because all seeds
-    are judged by the same speakers.
+    100 draws, an interval called 95 % of one system against another covers 97 %, and 93 % when the deviation of these
+    two is twice that of the others. Percentiles of seeds and speakers drawn together cover 83 and 75 %. Student's t on
+    the two differences alone covers 94 %, is three times as wide, and with a third seed covers less, 92 %: because all
+    seeds are judged by the same speakers.
 
     More seeds make both variances smaller: that over speakers holds, too, on which of them the networks of a seed
     happen to err. This part is told by how the seeds differ within a draw, and falls as the other does (`Interval.at`);
