@@ -25,6 +25,7 @@ from tqdm import tqdm
 from lib.base import BadInput, aside, naming, refuse_uncounted
 from lib.models.mlp import MLP, Bounded, generators
 from lib.training import checkpoints
+from lib.training.callbacks import Callback
 from lib.training.precision import autocast, check
 from lib.training.replay import Batch, Replay
 from lib.training.supervised import seed_of
@@ -182,6 +183,7 @@ class Trainer:
     Attributes:
         steps: steps in the environment so far.
         returns: the returns of the training episodes that have ended, a list a run.
+        callback: what else happens after each step, such as pruning; None: nothing.
     """
 
     def __init__(self, agent: Agent, environments: Environments, seeds: Sequence[int]):
@@ -195,9 +197,10 @@ class Trainer:
         self.unfinished = np.zeros(len(seeds))  # returns of the running episodes
         self.logged: list[tuple[int, int, str]] = []  # pieces of the log on disk: first and end transition, checksum
         self.kept: Path | None = None  # the folder that the log lies in
+        self.callback: Callback | None = None
 
     def step(self) -> None:
-        """Take one step in each environment and, after the random steps, one of learning."""
+        """Take one step in each environment and, after the random steps, one of learning; then call the callback."""
         settings, environments = self.agent.settings, self.environments
         learning, seen, actions = self.steps >= settings.random_steps, environments.observations, self._actions()
         following, rewards, terminated, truncated = environments.step(actions)
@@ -216,6 +219,8 @@ class Trainer:
                 self.replay.batch(torch.from_numpy(places).to(device)), torch.from_numpy(noise).to(device)
             )
         self.steps += 1
+        if self.callback is not None:
+            self.callback.step(self.steps)
 
     def _actions(self) -> np.ndarray:
         """What each run does now, [run, a]: anything at first, then the actor's choice with noise."""
@@ -295,6 +300,7 @@ class Trainer:
             "steps": self.steps,
             "returns": self.returns,
             "unfinished": self.unfinished.tolist(),
+            "callback": None if self.callback is None else self.callback.state_dict(),
         }
 
     def load_state_dict(self, content: dict) -> None:
@@ -305,12 +311,15 @@ class Trainer:
             draw.bit_generator.state = state
         self.steps = content["steps"]
         self.returns, self.unfinished = content["returns"], np.array(content["unfinished"])
+        if self.callback is not None:
+            self.callback.load_state_dict(content["callback"])
 
     def identity(self) -> dict:
         """Say what must be the same when a session goes on."""
         shapes = {name: list(tensor.shape) for name, tensor in self.agent.networks.state_dict().items()}
         settings = {**asdict(self.agent.settings), "hidden": list(self.agent.settings.hidden)}
-        return {"environment": self.environments.name, "seeds": self.seeds, "settings": settings, "networks": shapes}
+        own = {"environment": self.environments.name, "seeds": self.seeds, "settings": settings, "networks": shapes}
+        return own | ({} if self.callback is None else self.callback.identity())
 
     def _row_bytes(self) -> int:
         return 4 * len(self.seeds) * self.replay.rows.shape[2]

@@ -11,7 +11,7 @@ from lib.base import BadInput
 from lib.kernels.block_circulant import circulant, expand, project
 from lib.papers.gst.experiments.algorithm import Compression, GroupSparseTraining, share
 from lib.papers.gst.experiments.compression import packed_ratio
-from lib.papers.gst.experiments.online import Evaluation, Trainer, start
+from lib.papers.gst.experiments.online import Evaluation, start
 from lib.pruners import groups as gs
 from lib.training import td3
 
@@ -22,11 +22,11 @@ SOMETIMES = Evaluation(every=40, episodes=1)
 RAMP = pruners.Gradual(0.8, every=10, times=8)
 
 
-def begun(compression=BLOCKS, schedule=RAMP, seeds=(0,), env="InvertedPendulum-v4", settings=SMALL) -> Trainer:
+def begun(compression=BLOCKS, schedule=RAMP, seeds=(0,), env="InvertedPendulum-v4", settings=SMALL) -> td3.Trainer:
     return start(env, seeds, settings, compression, schedule, SOMETIMES)
 
 
-def trained(steps=80, every_step=lambda trainer: None, folder=None, **how) -> Trainer:
+def trained(steps=80, every_step=lambda trainer: None, folder=None, **how) -> td3.Trainer:
     trainer = begun(**how)
     td3.train(trainer, steps, every_step, folder)
     return trainer
@@ -48,7 +48,7 @@ def equal(one, run, other, place):
         for a, b in zip(mine.state_dict().values(), theirs.state_dict().values(), strict=True)
         if a.dim() > 1  # not the bound, which all runs share
     ]
-    mine, theirs = ([row for row in trainer.rows if row["seed"] == one.seeds[run]] for trainer in (one, other))
+    mine, theirs = ([row for row in trainer.callback.rows if row["seed"] == one.seeds[run]] for trainer in (one, other))
     return mine == theirs and one.returns[run] == other.returns[place] and all(torch.equal(a, b) for a, b in tensors)
 
 
@@ -60,9 +60,8 @@ def test_blocks_are_held_until_the_shift_then_single_weights_are_pruned_further(
     history = []
 
     def look(trainer):
-        history.append(
-            (trainer.steps, float(trainer.algorithm.sparsity[0]), int(trainer.algorithm.phase[0]), actor(trainer))
-        )
+        now = trainer.callback.algorithm
+        history.append((trainer.steps, float(now.sparsity[0]), int(now.phase[0]), actor(trainer)))
 
     trained(every_step=look, settings=replace(SMALL, precision=precision))
     for step, sparsity, phase, weight in history:
@@ -90,14 +89,14 @@ def test_at_the_shift_neither_weights_nor_targets_jump(conversion, monkeypatch):
     monkeypatch.setattr(GroupSparseTraining, "_shift", looking)
     trainer = trained(compression=replace(BLOCKS, conversion=conversion, second_shift=0.7))
     assert jumps == [[True, True]] * (1 if conversion == "none" else 2)
-    assert trainer.algorithm.phase[0] == len(jumps)
+    assert trainer.callback.algorithm.phase[0] == len(jumps)
 
 
 def test_a_projection_jumps_and_its_weights_are_pruned_with_the_next_rise():
     trainer = trained(compression=replace(BLOCKS, conversion="projection"))
-    assert trainer.algorithm.phase[0] == 1  # blocks of two until the end
+    assert trainer.callback.algorithm.phase[0] == 1  # blocks of two until the end
     assert shared(actor(trainer), gs.within(4, 2))
-    assert trainer.algorithm.sparsity[0] == 26 / 32
+    assert trainer.callback.algorithm.sparsity[0] == 26 / 32
 
 
 @pytest.mark.parametrize("without", [{"block": 1}, {"shift": 0.0}])
@@ -109,7 +108,7 @@ def test_without_blocks_or_a_first_phase_it_is_pruning_of_single_weights(without
     td3.train(other, 9)
     assert torch.equal(trainer.replay.rows[:, :9], other.replay.rows[:, :9])
     assert gs.tables(trainer.agent.networks) == {}
-    assert trainer.algorithm.sparsity[0] == round(64 * RAMP.target(20)) / 64
+    assert trainer.callback.algorithm.sparsity[0] == round(64 * RAMP.target(20)) / 64
 
 
 def test_in_bfloat16_the_layer_with_blocks_multiplies_in_bfloat16():
@@ -128,13 +127,13 @@ def test_dense_training_is_td3s_own():
     other = td3.start("InvertedPendulum-v4", [3], SMALL)
     td3.train(other, 60)
     assert torch.equal(trainer.replay.rows, other.replay.rows)
-    assert trainer.rows[0]["ratio_weights"] == 0
+    assert trainer.callback.rows[0]["ratio_weights"] == 0
 
 
 def test_the_shift_of_1_is_never_reached():
     trainer = trained(compression=replace(BLOCKS, shift=1.0))
-    assert trainer.algorithm.phase[0] == 0
-    assert trainer.algorithm.sparsity[0] == 13 / 16
+    assert trainer.callback.algorithm.phase[0] == 0
+    assert trainer.callback.algorithm.sparsity[0] == 13 / 16
 
 
 def test_targets_are_pruned_with_their_networks_or_fade():
@@ -161,8 +160,8 @@ def test_the_reward_is_the_mean_of_the_last_episodes_or_the_evaluations():
     asked.clear()
     trainer = trained(compression=replace(BLOCKS, reward="evaluation"), schedule=Listening(0.0))
     assert asked[:39] == [-np.inf] * 39
-    assert asked[39:79] == [trainer.rows[0]["return"]] * 40
-    assert asked[79] == trainer.rows[1]["return"]
+    assert asked[39:79] == [trainer.callback.rows[0]["return"]] * 40
+    assert asked[79] == trainer.callback.rows[1]["return"]
 
 
 # What is saved
@@ -172,15 +171,16 @@ def test_ratios_are_those_of_equation_3_averaged_over_all_steps_and_of_packed_by
     found = []
 
     def pack(trainer):
-        layer = trainer.algorithm.phases[trainer.algorithm.phase[0]][0]
-        table = layer if trainer.algorithm.phase[0] == 0 else gs.single(4)
+        algorithm = trainer.callback.algorithm
+        layer = algorithm.phases[algorithm.phase[0]][0]
+        table = layer if algorithm.phase[0] == 0 else gs.single(4)
         weights = {la.name: la.weight[0] for la in pruners.prunable(trainer.agent.networks) if la.network == "actor"}
         found.append(packed_ratio(weights, {LAYER: table}, "weights"))
 
-    trainer = trained(every_step=pack)
-    assert trainer.rows[-1]["ratio_weights"] == pytest.approx(np.mean(found), abs=1e-9)
-    assert trainer.rows[0]["ratio_weights"] == pytest.approx(np.mean(found[:40]), abs=1e-9)
-    assert trainer.rows[-1]["ratio_weights"] < trainer.rows[-1]["ratio_coefficients"] < trainer.rows[-1]["ratio_none"]
+    rows = trained(every_step=pack).callback.rows
+    assert rows[-1]["ratio_weights"] == pytest.approx(np.mean(found), abs=1e-9)
+    assert rows[0]["ratio_weights"] == pytest.approx(np.mean(found[:40]), abs=1e-9)
+    assert rows[-1]["ratio_weights"] < rows[-1]["ratio_coefficients"] < rows[-1]["ratio_none"]
 
 
 def test_the_papers_shares():
@@ -199,7 +199,7 @@ def test_a_run_does_not_depend_on_its_stack_and_shifts_by_itself():
 
     schedules = [Own(0.75, at=30), Own(0.25, at=20), Own(0.5, at=50)]
     stack = trained(schedule=schedules, seeds=(3, 1, 2), env="Hopper-v4")
-    assert stack.algorithm.phase.tolist() == [1, 0, 1]
+    assert stack.callback.algorithm.phase.tolist() == [1, 0, 1]
     for place, seed in enumerate((3, 1, 2)):
         alone = trained(schedule=[schedules[place]], seeds=(seed,), env="Hopper-v4")
         assert equal(alone, 0, stack, place)
@@ -212,16 +212,15 @@ def test_a_stopped_session_goes_on_bit_for_bit(stop, tmp_path):
         return {"schedule": schedules, "seeds": (0, 1), "compression": replace(BLOCKS, window=2)}
 
     whole = trained(**how())
-    assert whole.algorithm.sparsity[0] > 0
-    assert whole.algorithm.phase[1] == 1
+    assert whole.callback.algorithm.sparsity[0] > 0
+    assert whole.callback.algorithm.phase[1] == 1
     trained(stop, folder=tmp_path, **how())
     third = trained(folder=tmp_path, **how())
     assert third.steps == 80
-    assert third.rows == whole.rows
+    assert third.callback.rows == whole.callback.rows
     assert all(equal(whole, run, third, run) for run in (0, 1))
-    assert all(
-        np.array_equal(whole.algorithm.saved[name], third.algorithm.saved[name]) for name in whole.algorithm.saved
-    )
+    mine, theirs = (one.callback.algorithm.saved for one in (whole, third))
+    assert all(np.array_equal(mine[name], theirs[name]) for name in mine)
     for other in ({"compression": replace(BLOCKS, block=2)}, {"schedule": [RAMP, RAMP]}):
         with pytest.raises(BadInput, match=r"is a session with other .*(compression|schedules)"):
             trained(folder=tmp_path, **how() | other)

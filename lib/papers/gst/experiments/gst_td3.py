@@ -140,9 +140,9 @@ def run(configuration: dict, context: Context) -> list[dict]:
         td3.train(trainer, steps, report, context.checkpoint(method))
         context.done = before + steps // evaluation.every
         key = {name: configuration[name] for name in KEYS} | {"method": method}
-        rows.extend(methods.rows(key, trainer.rows, COLUMNS))
+        rows.extend(methods.rows(key, trainer.callback.rows, COLUMNS))
         part = share(trainer.agent.networks, layers)
-        return [row["ratio_none"] / part for row in trainer.rows[-len(seeds) :]]
+        return [row["ratio_none"] / part for row in trainer.callback.rows[-len(seeds) :]]
 
     if reward == "none":
         train("dense", pruners.Once(0.0))

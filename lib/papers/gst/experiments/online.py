@@ -22,7 +22,6 @@ from lib.pruners.groups import group_size
 from lib.training import td3
 from lib.training.rollouts import rollouts
 from lib.training.supervised import seed_of
-from lib.training.vector_environments import Environments
 
 EVALUATION = 3  # a stream of random numbers of its own: TD3 has 0 to 2
 
@@ -44,33 +43,39 @@ class Evaluation:
             raise BadInput(f"evaluation: every={self.every}, episodes={self.episodes} must both be 1 or more")
 
 
-class Trainer(td3.Trainer):
-    """Train a stack of TD3 runs that are compressed while they learn.
+class EvaluatedCallback:
+    """Let a stack of TD3 runs play and compress it while it learns, as the `Callback` of its trainer.
+
+    Args:
+        trainer: at its beginning, blocks in place.
+        schedules: when and how much is removed, one a run.
 
     Attributes:
         algorithm: what is removed and saved.
         measured: the returns of the latest evaluation, [run].
         rows: one an evaluation and run.
+
+    Raises:
+        BadInput: not one schedule a run, or a shift that masks round down.
     """
 
     def __init__(
         self,
-        agent: td3.Agent,
-        environments: Environments,
-        seeds: Sequence[int],
+        trainer: td3.Trainer,
         compression: Compression,
         schedules: Sequence[pruners.Schedule],
         evaluation: Evaluation,
     ):
-        super().__init__(agent, environments, seeds)
-        if len(schedules) != len(self.seeds):
-            raise BadInput(f"{len(schedules)} schedules for {len(self.seeds)} runs: each run has its own")
-        self.compression, self.schedules, self.evaluation = compression, list(schedules), evaluation
+        runs = len(trainer.seeds)
+        if len(schedules) != runs:
+            raise BadInput(f"{len(schedules)} schedules for {runs} runs: each run has its own")
+        self.trainer, self.compression, self.schedules = trainer, compression, list(schedules)
+        self.evaluation, agent = evaluation, trainer.agent
         self.algorithm = GroupSparseTraining(
             agent.networks, compression, self.schedules, agent.optimizers, [agent.targets]
         )
         self._refuse_unseen_shift()
-        self.measured = np.full(len(self.seeds), -np.inf)
+        self.measured = np.full(runs, -np.inf)
         self.rows: list[dict] = []
 
     def _refuse_unseen_shift(self) -> None:
@@ -84,33 +89,33 @@ class Trainer(td3.Trainer):
             rounded = f"it comes with {removed} of {total} coefficients, a little below, where no row would show it"
             raise BadInput(f"shift={end:g}: {rounded}; give {removed / total:.6g}")
 
-    def step(self) -> None:
-        """Take one step of TD3; then, where a run's schedule asks for it, pruning and the shift."""
-        super().step()
-        if self.steps % self.evaluation.every == 0:
-            streams = [seed_of(seed, EVALUATION, self.steps) for seed in self.seeds]
-            played = rollouts(self.agent.act, self.environments.name, streams, self.evaluation.episodes)
+    def step(self, step: int) -> None:
+        """Let the agents play where it is time; then prune and shift the runs whose schedule asks for it."""
+        trainer, due = self.trainer, step % self.evaluation.every == 0
+        if due:
+            streams = [seed_of(seed, EVALUATION, step) for seed in trainer.seeds]
+            played = rollouts(trainer.agent.act, trainer.environments.name, streams, self.evaluation.episodes)
             self.measured = played.mean(1)
-        self.algorithm.step(self.steps, self._rewards())
-        if self.steps % self.evaluation.every == 0:
-            for run, seed in enumerate(self.seeds):
-                found = {"seed": seed, "step": self.steps, "return": float(self.measured[run])}
+        self.algorithm.step(step, self._rewards())
+        if due:
+            for run, seed in enumerate(trainer.seeds):
+                found = {"seed": seed, "step": step, "return": float(self.measured[run])}
                 self.rows.append(found | self.algorithm.report(run))
 
     def _rewards(self) -> list[float]:
         """R_new of each run, -inf before the first episode has ended."""
         if self.compression.reward == "evaluation":
             return self.measured.tolist()
-        latest = [returns[-self.compression.window :] for returns in self.returns]
+        latest = [returns[-self.compression.window :] for returns in self.trainer.returns]
         return [float(np.mean(returns)) if returns else -np.inf for returns in latest]
 
     def identity(self) -> dict:
         """Say what must be the same when a session goes on."""
-        return super().identity() | self.algorithm.identity() | {"evaluation": asdict(self.evaluation)}
+        return self.algorithm.identity() | {"evaluation": asdict(self.evaluation)}
 
     def state_dict(self) -> dict:
-        """Return everything but the transitions."""
-        return super().state_dict() | {
+        """Return how far the pruning is, and what has been found."""
+        return {
             "algorithm": self.algorithm.state_dict(),
             "measured": self.measured.tolist(),
             "rows": self.rows,
@@ -118,7 +123,6 @@ class Trainer(td3.Trainer):
 
     def load_state_dict(self, content: dict) -> None:
         """Go on from where `state_dict` was called."""
-        super().load_state_dict(content)
         self.algorithm.load_state_dict(content["algorithm"])
         self.measured, self.rows = np.array(content["measured"]), content["rows"]
 
@@ -131,8 +135,10 @@ def start(
     schedule: pruners.Schedule | Sequence[pruners.Schedule],
     evaluation: Evaluation,
     device: str = "cpu",
-) -> Trainer:
+) -> td3.Trainer:
     """Make a stack of runs at its beginning, blocks in place (Algorithm 1, lines 1 to 3); `td3.train` trains it.
+
+    Its callback, an `EvaluatedCallback`, holds the rows.
 
     Args:
         schedule: of each run a copy of this one, or one a run.
@@ -143,4 +149,6 @@ def start(
     stack, environments = td3.begin(env, seeds, settings, device)
     algorithm.begin(stack, compression)
     each = list(schedule) if isinstance(schedule, Sequence) else [copy.deepcopy(schedule) for _ in seeds]
-    return Trainer(td3.Agent(stack, settings), environments, seeds, compression, each, evaluation)
+    trainer = td3.Trainer(td3.Agent(stack, settings), environments, seeds)
+    trainer.callback = EvaluatedCallback(trainer, compression, each, evaluation)
+    return trainer
