@@ -61,6 +61,16 @@ def test_single_weights_have_all_controls_and_each_gradual_run_its_rivals_averag
     )  # 64 of 104 weights, a bit for each
 
 
+def test_a_stack_of_later_seeds_adds_to_the_one_that_there_is():
+    later = BLOCKS | {"seeds": 1, "first_seed": 1}
+    mine, both = table(later).drop(columns="first_seed"), table(BLOCKS)
+    both = both[both.seed == 1].drop(columns="first_seed").reset_index(drop=True)
+    pd.testing.assert_frame_equal(mine, both, check_exact=True)
+    earlier = {name: value for name, value in BLOCKS.items() if name != "first_seed"}
+    assert (gst_td3.aliases(BLOCKS), gst_td3.aliases(later)) == ([earlier], [])
+    assert gst_td3.upgrade(both).first_seed.tolist() == [0] * len(both)
+
+
 def test_blocks_save_from_the_first_step():
     rows = table(BLOCKS)
     assert set(rows.method) == {"gst"}
@@ -123,7 +133,7 @@ def test_the_settings_of_all_scales_are_as_the_issue_asks():
         scale: build(gst_td3.Settings, settings.read("gst_td3", scale), f"{scale}.gst_td3").tasks
         for scale in ("quick", "real", "paper")
     }
-    (quick,), (real,) = scales["quick"], scales["real"]
+    (quick,), (real, later) = scales["quick"], scales["real"]
     assert [(one.block, one.conversion) for one in quick.blocks] == [(2, "none"), (4, "none")]
     assert (real.env, real.layers) == ("HalfCheetah-v4", ("actor.layers.1.weight",))
     assert real.seeds == 3
@@ -133,6 +143,10 @@ def test_the_settings_of_all_scales_are_as_the_issue_asks():
     assert [(one.block, one.shift) for one in changed] == [(4, 0.5)] * 3
     assert {"none", *(one.conversion for one in changed)} == set(CONVERSIONS)
     assert real.rewards == quick.rewards == ("training", "evaluation")
+    plain = tuple(one for one in real.blocks if one.conversion == "none")
+    others = {"seeds": 7, "first_seed": 3, "rewards": ("training",), "blocks": later.blocks}
+    assert later == replace(real, **others)
+    assert set(later.blocks) == set(plain)
     half, humanoid = scales["paper"]
     assert (half.env, humanoid.env) == ("HalfCheetah-v4", "Humanoid-v4")
     assert humanoid.layers == ("actor.layers.0.weight", "actor.layers.1.weight")

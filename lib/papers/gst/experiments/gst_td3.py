@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import gymnasium as gym
+import pandas as pd
 
 from lib import pruners
 from lib.base import BadInput, Count, Range, refuse_twice
@@ -31,8 +32,8 @@ from lib.papers.gst.experiments.online import Evaluation, start
 from lib.training import td3
 
 LIBRARIES = ("gymnasium", "mujoco")
-KEYS = ("env", "block", "shift", "conversion", "start", "reward")
-INDEX = ("env", "method", "block", "shift", "conversion", "start", "reward", "seed", "step")
+KEYS = ("env", "block", "shift", "conversion", "start", "reward", "first_seed")
+INDEX = ("env", "method", "block", "shift", "conversion", "start", "reward", "first_seed", "seed", "step")
 COLUMNS = (*INDEX, "return", "sparsity", *methods.RATIOS)
 
 
@@ -49,13 +50,14 @@ class Task:
 
     Attributes:
         layers: weights that are compressed.
-        seeds: how many, from 0; trained as one stack.
+        seeds: how many; trained as one stack.
         steps: in the environment, of each training.
         evaluation: when the agents play, and rows are kept.
         starts: steps after which rwp begins; the first is that of gst.
         rewards: what rwp goes by; the first is that of gst.
         ramp: share of the steps after which gradual's ramp has ended.
         blocks: the ways of grouping, besides single weights.
+        first_seed: of the stack. A task of later seeds adds to one that has been trained.
     """
 
     env: str
@@ -69,6 +71,7 @@ class Task:
     starts: tuple[int, ...] = (0,)
     rewards: tuple[str, ...] = ("training",)
     ramp: Annotated[float, Range(0, 1)] = 0.5
+    first_seed: Annotated[int, Range(0)] = 0
 
     def __post_init__(self):
         if self.env not in gym.registry:
@@ -109,6 +112,17 @@ def configurations(settings: Settings) -> list[dict]:
     return found
 
 
+def aliases(configuration: dict) -> list[dict]:
+    """List the earlier forms of a configuration: every stack once began with seed 0."""
+    earlier = {name: value for name, value in configuration.items() if name != "first_seed"}
+    return [earlier] if configuration["first_seed"] == 0 else []
+
+
+def upgrade(rows: pd.DataFrame) -> pd.DataFrame:
+    """Add the column that an earlier file lacks."""
+    return rows if "first_seed" in rows else rows.assign(first_seed=0)
+
+
 def units(configuration: dict) -> int:
     """Count the evaluations in one configuration."""
     trainings = 2 if configuration["block"] == 1 and configuration["reward"] == "training" else 1
@@ -119,7 +133,8 @@ def run(configuration: dict, context: Context) -> list[dict]:
     """Train all that belongs to one configuration; one row a run and evaluation."""
     learner, layers = td3.Settings(**configuration["td3"]), tuple(configuration["layers"])
     pruning, evaluation = WindowedPruning(**configuration["pruning"]), Evaluation(**configuration["evaluation"])
-    env, steps, seeds = configuration["env"], configuration["steps"], range(configuration["seeds"])
+    env, steps, first = configuration["env"], configuration["steps"], configuration["first_seed"]
+    seeds = range(first, first + configuration["seeds"])
     grouping = {name: configuration[name] for name in methods.GROUPING}
     begin, reward = configuration["start"], configuration["reward"]
     rows: list[dict] = []
