@@ -68,7 +68,7 @@ def table(claims: pd.DataFrame, shown_in: Mapping[str, str] | None = None) -> st
             measured_text(row, "<br>"),
         ]
         cells += [row["criterion"] + (f" ({row['note']})" if row["note"] else "")]
-        cells += [f"**{headline(row)}**" if ran else f"not run: {row['why']}"]
+        cells += [f"**{headline(row)}**" if ran else f"not run: {_lacks(row)}"]
         scale = row["scale"] if "runs" not in row or row["runs"] else ""  # a definition or a timing belongs to none
         cells += [", ".join(part for part in (scale, row["data"]) if part)]
         lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
@@ -213,6 +213,11 @@ def _texts(readme: Path | None, results: Path, template: Path) -> dict[Path, str
     counted = f"{totals(claims)}\n\n{summary(claims)}"
     parts = {"found": found(template.read_text(), claims, read_cells(claims, results)), "counts": counted}
     return {readme: updated(readme.read_text(), parts), **every_claim}
+
+
+def _lacks(row: Mapping[str, str]) -> str:
+    """Say why a claim was not run and, where the ledger has it, what that would take."""
+    return f"{row['why']}; it would need {row['needs']}" if row["needs"] else row["why"]
 
 
 def numbers_text(row: Mapping[str, object]) -> str:
