@@ -58,6 +58,11 @@ class Measured:
     high: float
     seeds: int
 
+    @property
+    def minus(self) -> Measured:
+        """Turn the sign: of a difference, how far the first lies below the second."""
+        return Measured(-self.value, -self.high, -self.low, self.seeds)
+
     def __format__(self, form: str) -> str:
         form = re.sub(r"^(.?[<>=^])?[+ -]?", r"\g<0>z", form or ".2f")  # z: no "-0.0"
         if self.seeds < 2:
@@ -80,7 +85,8 @@ def sentence(
     """Fill computed numbers into a sentence, after checking the verdicts that it rests on.
 
     Args:
-        text: with places such as {claim-id} (value and interval), {claim-id.value:.0%} and {name:.1f}.
+        text: with places such as {claim-id} (value and interval), {claim-id.value:.0%}, {claim-id.minus:.2f} (the sign
+            turned) and {name:.1f}.
         rests_on: {claim's id: its verdict}. Every claim that the text takes a number from has to be named here.
         claims: the ledger; by default that of `results/claims.csv`, each claim at its largest scale.
         values: numbers, words or `Interval`s by name.

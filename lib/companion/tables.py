@@ -16,9 +16,10 @@ from lib.companion.claims.readme import headline
 from lib.companion.results import read_cells
 
 MEASURED = "measured [low, high]"
-VERDICT = ("printed", MEASURED, "seeds", "verdict", "scale", "data", "note")
+VERDICT = ("printed", MEASURED, "seeds", "verdict", "scale", "data")
 SHORT = ("printed", MEASURED, "seeds", "verdict", "scale")  # what fits beside a long claim on a page
 CELL = (MEASURED, "seeds", "verdict", "data")  # columns that each network of a claim has for itself
+DRAWN = ("moons",)  # data that the paper describes and we draw: its points and their noise are not printed
 TOGETHER = "together"  # the row of a claim's verdict, below those of its networks
 
 
@@ -48,8 +49,8 @@ def directions(ends: pd.DataFrame) -> pd.DataFrame:
 def verdicts(claims: pd.DataFrame, columns: Sequence[str] = VERDICT, cells: pd.DataFrame | None = None) -> pd.DataFrame:
     """Tabulate verdicts by what the claims say: a row for each network, environment or device, in plain names.
 
-    Where these do not agree one row more has the claim's own verdict. All numbers of a claim are rounded alike. An
-    empty note is left out, and beside what was measured stands the number of seeds.
+    Where these do not agree one row more has the claim's own verdict. All numbers of a claim are rounded alike. Beside
+    what was measured stands the number of seeds. Notes are long; notebook 61 has them as remarks.
 
     Args:
         claims: rows of the scorecard.
@@ -57,15 +58,13 @@ def verdicts(claims: pd.DataFrame, columns: Sequence[str] = VERDICT, cells: pd.D
         cells: of these claims; by default those that were written with the scorecard.
     """
     cells = read_cells(claims) if cells is None else cells
-    shown = [name for name in columns if name != "note" or claims.note.any()]
+    shown = list(columns)
     if MEASURED in shown and "seeds" not in shown:
         shown.insert(shown.index(MEASURED) + 1, "seeds")
     rows = []
     for claim in claims.to_dict("records"):
         judged = _judged(claim, cells[cells.id == claim["id"]].to_dict("records")) if set(CELL) & set(shown) else [{}]
         about = {name: claim[name] for name in shown if name not in CELL}
-        if "note" in about:
-            about["note"] = _short(claim["note"])
         for number, one in enumerate(judged):  # what is said of the claim as a whole is said once
             said = about if number == 0 else dict.fromkeys(about, "")
             rows.append({"claim": claim["says"], "judged on": one.get("judged on", "")} | said | one)
@@ -155,18 +154,14 @@ def _number(cell: Mapping[str, object], digits: int) -> str:
 
 
 def _data(claim: Mapping[str, object], cell: str) -> str:
-    """Say whose data a cell stands on: the paper's or others that stand in for them; "" where it is none of both."""
+    """Say whose data a cell stands on: the paper's, drawn like those, or a stand-in's; "" where it is none of these."""
     pieces = str(claim["data"]).split("; ")
     first = re.match(r"[^/, ]*", cell)[0]
     own = [piece for piece in pieces if piece.startswith(first)] if first else []
     said = own[0] if own else pieces[0]
     if "(stand-in)" in said:
         return "stand-in"
+    if first in DRAWN and own:
+        return "like the paper's, drawn here"
     timed = "/" in cell and " " in cell.split("/")[0]  # on a device, whose name has spaces
     return said if said == "arithmetic" else "the paper's" if own and not timed else ""
-
-
-def _short(note: str) -> str:
-    """Shorten what a note says of the results at another scale: all their numbers stand in results/claims.md."""
-    said = r"the \1 scale has a result too; this one goes before it (both stand in results/claims.md)"
-    return re.sub(r"put aside: .* at the (\w+) scale$", said, note)

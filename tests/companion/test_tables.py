@@ -28,26 +28,20 @@ def cells(*parts):
     return pd.DataFrame([("a", *cell) for cell in parts], columns=CELLS)
 
 
-def test_a_note_is_shown_where_there_is_one():
-    assert "note" not in tables.verdicts(claim(), cells=cells())
-    both = pd.concat([claim(), claim(id="b", note="seen before")])
-    assert tables.verdicts(both, cells=cells()).note.tolist() == ["", "seen before"]
-
-
-def test_what_was_put_aside_is_said_in_a_word():
-    note = "ours; put aside: cifar10/resnet20: 0.17 (one seed: no interval), with cifar10 at the real scale"
-    table = tables.verdicts(claim(note=note), ["note"])
-    assert (
-        table.note.item()
-        == "ours; the real scale has a result too; this one goes before it (both stand in results/claims.md)"
-    )
+def test_notes_are_left_to_the_scorecard():
+    assert "note" not in tables.verdicts(claim(note="seen before"), cells=cells())
 
 
 def test_verdicts_stand_by_what_the_claim_says():
     one = cells(("moons/moons_mlp", 1, 0, 2, 5, "reproduced", ""))
     table = tables.verdicts(claim(data="moons: moons_mlp"), ["measured [low, high]", "verdict", "data"], one)
     assert list(table.columns) == ["measured [low, high]", "seeds", "verdict", "data"]
-    assert table.loc["it works", "MLP on two moons"].tolist() == ["1.0 [0.0, 2.0]", "5", "reproduced", "the paper's"]
+    assert table.loc["it works", "MLP on two moons"].tolist() == [
+        "1.0 [0.0, 2.0]",
+        "5",
+        "reproduced",
+        "like the paper's, drawn here",
+    ]
 
 
 def test_a_claim_has_a_row_for_each_network_and_one_for_all_of_them():

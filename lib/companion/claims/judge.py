@@ -270,9 +270,9 @@ def _upon(judged: Judged, grounds: Mapping[str, Judged]) -> Judged:
         failed = [f"{text}, {failing[one]}" for text, one in found.items() if one in failing]
         still_open = [f"{text}, which is {_said(one)} here" for text, one in found.items() if one != REPRODUCED]
         if failed:
-            cell = replace(cell, verdict=MOOT, reason=" and ".join(failed))
+            cell = replace(cell, verdict=MOOT, reason=", and it ".join(failed))
         elif still_open and cell.verdict in (REPRODUCED, DIFFERS):
-            cell = replace(cell, reason=" and ".join(still_open))
+            cell = replace(cell, reason=", and it ".join(still_open))
         cells.append(cell)
     return replace(judged, cells=tuple(cells))
 

@@ -72,7 +72,9 @@ def test_each_ground_that_does_not_hold_or_is_open_is_named(tmp_path: Path):
     assert (row["verdict"], row["needs"]) == ("reproduced", 'presupposes "it is large", which is undecided here')
     lost = [replace(ground, holds_if={"above": 9}) for ground in (one, some)]
     row = judged(results, upon, *lost)
-    both = 'presupposes "it is large", which does not hold here and presupposes "both are", which does not hold here'
+    both = (
+        'presupposes "it is large", which does not hold here, and it presupposes "both are", which does not hold here'
+    )
     assert (row["verdict"], row["needs"]) == ("moot", both)
 
 
