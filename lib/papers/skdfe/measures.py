@@ -72,9 +72,10 @@ def improvement(
 
 
 def on_shared_lists(runs: pd.DataFrame) -> pd.DataFrame:
-    """Keep the lists of trials on which every system was tested, so that a figure or table of one has them all."""
+    """Keep the lists of trials and lengths of training that every system has, so that a figure of one has them all."""
     systems = runs.network + "/" + runs.teacher + "/" + runs.distillation
-    return runs[runs.trials.map(systems.groupby(runs.trials).nunique() == systems.nunique())]
+    place = [runs.trials, runs.epoch]
+    return runs[systems.groupby(place).transform("nunique") == systems.nunique()]
 
 
 def gain_of_plda(runs: pd.DataFrame) -> dict[str, Interval]:

@@ -1,6 +1,6 @@
 """What the experiment of paper 3 compares, on a few made voices and a schedule of seconds."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pandas as pd
 import pytest
@@ -138,6 +138,15 @@ def test_a_teachers_errors_are_matched_by_trials_and_draw():
     assert [row["teacher_eer"] for row in skdfe.beside(own, teacher)] == ["a0", "a1", "b0", "b1"]
 
 
+def test_one_network_may_have_two_schedules():
+    task = SHORT.tasks[0]
+    longer = replace(task, training=replace(task.training, epochs=task.training.epochs + 1))
+    found = skdfe.configurations(replace(SHORT, tasks=(task, longer)))
+    grid = Grid("skdfe", "quick", skdfe, dict(enumerate(found)), "")
+    assert len({grid.identity(one) for one in found}) == len(found)
+    assert {one["epoch"] - one["training"]["epochs"] for one in found} == {0}
+
+
 def test_each_embedding_term_has_its_own_weight():
     configuration = skdfe.configurations(SHORT)[1] | {"mse": 0.25, "cosine": 8.0}
     assert skdfe.weights(configuration, "mse") == skdfe.DistillationWeights(mse=0.25)
@@ -146,10 +155,11 @@ def test_each_embedding_term_has_its_own_weight():
 
 def test_earlier_files_stay_readable():
     of_self, of_teacher = skdfe.configurations(SHORT)[:2]
-    (before,) = skdfe.aliases(of_self)
-    assert before == {name: of_self[name] for name in of_self if name not in ("mse", "cosine")} | {"embedding": 1.0}
-    assert skdfe.aliases(of_teacher)[0]["embedding"] == 0.1
-    assert skdfe.aliases(of_teacher | {"mse": 0.2}) == []  # one weight could not say this
+    later, before = skdfe.aliases(of_self)
+    assert later == {name: of_self[name] for name in of_self if name != "epoch"}
+    assert before == {name: later[name] for name in later if name not in ("mse", "cosine")} | {"embedding": 1.0}
+    assert skdfe.aliases(of_teacher)[1]["embedding"] == 0.1
+    assert len(skdfe.aliases(of_teacher | {"mse": 0.2})) == 1  # one weight could not say this
     old = read_runs("skdfe", "real").drop(columns=list(skdfe.OF_TEACHER), errors="ignore")
     new = skdfe.upgrade(old)
     assert set(new.columns) == set(skdfe.COLUMNS)

@@ -159,6 +159,8 @@ def test_lists_that_some_systems_were_not_tested_on_are_left_out_and_seeds_are_c
     assert measures.on_shared_lists(pd.concat([both, further])).equals(both)
     everywhere = pd.concat([both, both.assign(trials="within one sex")])
     assert len(measures.on_shared_lists(everywhere)) == 2 * len(both)
+    longer = both[both.network == "resnet18"].assign(epoch=20)
+    assert measures.on_shared_lists(pd.concat([both, longer])).equals(both)
     assert figures.seeds_in_words(both) == "2 to 3 seeds"
     assert figures.seeds_in_words(both[both.seed < 2]) == "2 seeds"
     assert figures.seeds_in_words(both[both.seed < 1]) == "1 seed"

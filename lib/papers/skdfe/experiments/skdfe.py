@@ -1,7 +1,7 @@
 """Train speakers' networks by self-knowledge distillation (paper 3, tables 3 to 5), beside distillation from a teacher.
 
-One configuration is one network, one teacher, one data set and one seed. All its students start from the same weights
-and see the same crops:
+One configuration is one network, one teacher, one data set, one length of training and one seed. All its students start
+from the same weights and see the same crops:
 
     teacher self    none, label, feature, both: equations 8 to 10 with alpha and beta; none is plain cross-entropy
     teacher named   label, mse, cosine: what a larger network says or embeds, trained first with plain cross-entropy.
@@ -42,7 +42,7 @@ SELF = "self"
 BY_SELF = ("none", "label", "feature", "both")
 BY_TEACHER = ("label", "mse", "cosine")
 
-KEYS = ("data", "network", "teacher", "width", "seed")
+KEYS = ("data", "network", "teacher", "width", "seed", "epoch")
 INDEX = ("data", "network", "teacher", "distillation", "width", "seed", "trials", "draw", "epoch")
 ERRORS = ("eer", "min_dcf", "eer_cosine")
 OF_TEACHER = tuple(f"teacher_{name}" for name in ERRORS)
@@ -138,6 +138,7 @@ def configurations(settings: Settings) -> list[dict]:
         {
             **{name: value for name, value in asdict(task).items() if name != "seeds"},
             "seed": seed,
+            "epoch": task.training.epochs,  # tells two schedules of one network apart
             "draws": settings.draws,
         }
         for seed in range(max((task.seeds for task in settings.tasks), default=0))
@@ -147,10 +148,14 @@ def configurations(settings: Settings) -> list[dict]:
 
 
 def aliases(configuration: dict) -> list[dict]:
-    """List the earlier forms of a configuration: both embedding terms once shared the weight `embedding`."""
-    others = {name: value for name, value in configuration.items() if name not in ("mse", "cosine")}
+    """List the earlier forms of a configuration: the epochs once stood in `training` alone, and before that both
+    embedding terms shared the weight `embedding`.
+    """
+    without_epoch = {name: value for name, value in configuration.items() if name != "epoch"}
+    others = {name: value for name, value in without_epoch.items() if name not in ("mse", "cosine")}
     used = {configuration[name] for name in configuration["distillations"] if name in ("mse", "cosine")}
-    return [others | {"embedding": used.pop() if used else 1.0}] if len(used) < 2 else []
+    shared = [others | {"embedding": used.pop() if used else 1.0}] if len(used) < 2 else []
+    return [without_epoch, *shared]
 
 
 def upgrade(rows: pd.DataFrame) -> pd.DataFrame:
@@ -181,7 +186,7 @@ def run(configuration: dict, context: Context) -> list[dict]:
 
     def record(distillation: str, network: SpeakerResNet, size: int, of_teacher: Sequence[dict]) -> None:
         """Add what the network does alone, beside the errors of whoever taught it."""
-        what = {**key, "distillation": distillation, "epoch": settings.epochs}
+        what = {**key, "distillation": distillation}
         sizes = {"parameters": parameters(network), "teacher_parameters": size}
         rows.extend({**what, **sizes, **row} for row in beside(errors(network), of_teacher))
 
