@@ -28,6 +28,12 @@ def test_an_interval_is_printed_with_its_ends_and_one_seed_without():
     assert sentence("{gain:.1f}", gain=Interval(1.25, float("-inf"), float("inf"), 1)) == "1.2"
 
 
+def test_a_difference_is_printed_with_its_sign_turned():
+    loss = Interval(-1.25, -3.0, 0.5, 3)
+    assert sentence("{loss.minus:.2f} points below", loss=loss) == "1.25 [-0.50, 3.00] points below"
+    assert sentence("{a-95.minus}", {"a-95": "differs"}, LEDGER) == "-0.14 [-0.16, -0.11]"
+
+
 def test_a_speed_up_is_printed_with_its_quartiles():
     row = pd.Series({"speedup": 2.62, "speedup_low": 2.39, "speedup_high": 2.7})
     assert sentence("{fast:.1f} times", fast=lesson.timed(row)) == "2.6 [2.4, 2.7] times"

@@ -87,6 +87,8 @@ def test_what_is_exact_has_no_interval_and_neither_has_one_seed():
 
 def test_what_was_not_run_shows_the_reason_and_no_numbers():
     assert line(**NOT_RUN) == "| it works (table 2; `c`) | 44 % |  |  | not run: why |  |"
+    takes = line(**NOT_RUN | {"needs": "an hour"})
+    assert takes == "| it works (table 2; `c`) | 44 % |  |  | not run: why; it would need an hour |  |"
 
 
 def test_a_bar_in_a_text_does_not_split_its_cell():
