@@ -256,5 +256,11 @@ def test_a_reason_without_a_criterion_is_refused(capsys: pytest.CaptureFixture):
 
 def test_what_was_found_of_paper_3_says_the_schedule_of_its_runs():
     runs, words = read_runs("skdfe", "real"), {2: "two", 5: "five", 8: "eight"}
-    epochs, seeds = (words.get(count, str(count)) for count in (runs.epoch.max(), runs.seed.nunique()))
-    assert f"{epochs} epochs, half the width, {seeds} seeds" in readme.FOUND.read_text()
+    longest = runs[runs.epoch == runs.epoch.max()]
+    of_deeper = runs.epoch[runs.network == "resnet50"].max()
+    epochs, seeds, deeper = (
+        words.get(count, str(count)) for count in (runs.epoch.max(), longest.seed.nunique(), of_deeper)
+    )
+    found = readme.FOUND.read_text()
+    assert f"{epochs} epochs, half the width, {seeds} seeds" in found
+    assert f"After {deeper} epochs ResNet34 makes" in found
