@@ -16,12 +16,9 @@ def cells(path: Path) -> list[str]:
 
 def assigned(source: str) -> set[str]:
     """The names that a cell itself gives values to, be it in a loop; not those inside its functions."""
-    inside = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.Lambda)]
-    inside += [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)]
-    names = {
-        symbol.get_name() for symbol in symtable.symtable(source, "", "exec").get_symbols() if symbol.is_assigned()
-    }
-    return names - {node.name for node in inside if not isinstance(node, ast.Lambda)}
+    defined = {node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    symbols = symtable.symtable(source, "", "exec").get_symbols()
+    return {symbol.get_name() for symbol in symbols if symbol.is_assigned()} - defined
 
 
 def functions(source: str) -> dict[str, set[str]]:
