@@ -15,7 +15,7 @@ help: ## list these targets
 env: $(READY) ## the locked environment in .venv (about two minutes, once)
 
 $(READY):
-	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, this is %d.%d; try make PYTHON=python3.12" % sys.version_info[:2])'
+	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 14) else "Python 3.11 to 3.13 is needed, this is %d.%d; try make PYTHON=python3.12" % sys.version_info[:2])'
 	@if [ -L .venv ] || { [ -e .venv ] && ! ls .venv/.ready-* .venv/.begun 2>/dev/null | grep -q .; }; then \
 		echo "make: .venv is a link, or an environment that make env did not make and would delete: move it away" >&2; exit 2; fi
 	$(PYTHON) -m venv --clear .venv

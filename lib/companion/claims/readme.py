@@ -116,9 +116,10 @@ def found(template: str, claims: pd.DataFrame, cells: pd.DataFrame) -> str:
 
     Args:
         template: text in which {claim-id: verdict} stands for what was measured, and which rests on that verdict.
-            {claim-id: verdict | .1f} says how numbers are written (by default .3g), a minus before the id changes their
-            sign, and {claim-id.low: verdict} is the lowest end of the intervals instead. {claim-id@network: verdict}
-            is the claim's cell of this network or environment, and rests on the verdict of that cell.
+            {claim-id: verdict | .1f} says how numbers are written (by default .3g; - writes none, and the sentence
+            rests on the verdict all the same). A minus before the id changes their sign, and {claim-id.low: verdict}
+            is the lowest end of the intervals instead. {claim-id@network: verdict} is the claim's cell of this network
+            or environment, and rests on the verdict of that cell.
         cells: columns id, cell, measured, low, high, seeds and verdict, at the scale that counts for each claim.
 
     Raises:
@@ -139,6 +140,8 @@ def found(template: str, claims: pd.DataFrame, cells: pd.DataFrame) -> str:
             name, now = f"{name}@{cell}", mine.verdict.iloc[0]
         if now != expected:
             raise BadInput(f"found.md rests on {name} being {expected!r}; it is {now!r} now: write the sentence anew")
+        if form == "-":
+            return ""
         if mine.empty:
             raise BadInput(f"found.md asks for a number of claim {name}, of which nothing was measured")
         sign, form = -1 if minus else 1, form or ".3g"

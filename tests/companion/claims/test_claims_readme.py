@@ -155,6 +155,13 @@ def test_a_number_is_written_with_the_digits_the_sign_and_the_end_that_are_asked
     assert readme.found("{-c.low: undecided | .1f}", claims, two) == "6.0"
 
 
+def test_a_sentence_may_rest_on_a_verdict_without_a_number():
+    claims, cells = pd.DataFrame([ROW]), pd.DataFrame([CELL])
+    assert readme.found("It gains{c: undecided | -}, we think.", claims, cells) == "It gains, we think."
+    with pytest.raises(BadInput, match="rests on c being 'reproduced'; it is 'undecided' now"):
+        readme.found("It gains{c: reproduced | -}.", claims, cells)
+
+
 def test_a_sentence_may_rest_on_one_cell_of_a_claim():
     claims = pd.DataFrame([ROW])
     cells = pd.DataFrame([CELL | {"cell": "a/vgg", "verdict": "differs"}, CELL | {"cell": "a/lenet", "measured": -4}])
