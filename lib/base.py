@@ -53,18 +53,20 @@ class BadInput(ValueError):
 
 @contextmanager
 def program(name: str, stopped: str = "stopped; files are whole, the same command starts again") -> Iterator[None]:
-    """Do the work of a command line: bad input, a full disk and Ctrl-C end it with a line on stderr, no traceback.
+    """Do the work of a command line: bad input, training that diverges, a full disk and Ctrl-C end it with a line on
+    stderr, no traceback.
 
     Args:
         name: how the line begins, such as "lib.sweep".
         stopped: what is said after Ctrl-C.
 
     Raises:
-        SystemExit: status 2 for bad input and what the disk refuses, 130 for Ctrl-C, 141 for a closed pipe.
+        SystemExit: status 2 for bad input, numbers that are none any more and what the disk refuses, 130 for Ctrl-C,
+            141 for a closed pipe.
     """
     try:
         yield
-    except BadInput as error:
+    except (BadInput, FloatingPointError) as error:
         print(f"{name}: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
@@ -75,7 +77,8 @@ def program(name: str, stopped: str = "stopped; files are whole, the same comman
         sys.exit(141)
     except OSError as error:  # no permission, a full disk
         where = f"{error.filename}: " if error.filename else ""
-        print(f"{name}: {where}{error.strerror or error}; files are whole, the same command goes on", file=sys.stderr)
+        after = "" if isinstance(error, FileNotFoundError) else "; files are whole, the same command goes on"
+        print(f"{name}: {where}{error.strerror or error}{after}", file=sys.stderr)
         sys.exit(2)
 
 

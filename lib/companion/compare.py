@@ -15,6 +15,7 @@ import pandas as pd
 from lib import base
 from lib.base import BadInput
 from lib.companion.csv_files import read_csv
+from lib.companion.results import read_claims
 from lib.companion.statistics import VERDICTS
 from lib.companion.sweep.settings import SCALES
 
@@ -69,10 +70,12 @@ def against_commit(scale: str, root: Path = base.ROOT) -> dict[str, Difference]:
     """Compare each CSV under results/SCALE and results/tables with HEAD's: {path: difference}.
 
     Raises:
-        BadInput: no such scale, there are no tables of it, or one that is no table.
+        BadInput: no such scale, no git checkout, there are no tables of it, or one that is no table.
     """
     if scale not in SCALES:
         raise BadInput(f"no scale {scale!r}; there are: {', '.join(SCALES)}")
+    if subprocess.run(["git", "rev-parse", "--verify", "HEAD"], cwd=root, capture_output=True).returncode:
+        raise BadInput(f"{root} is no git checkout with a commit: there is nothing to compare with")
     folders = [root / "results" / scale, root / "results" / "tables"]
     found = {}
     command = ["git", "ls-tree", "-r", "--name-only", "HEAD", f"results/{scale}/", "results/tables/"]
@@ -103,7 +106,7 @@ def summary(scale: str, tables: Mapping[str, Difference], root: Path = base.ROOT
     name = f"results/{scale}/claims.csv"
     if not (root / name).exists():
         raise BadInput(f"there are no claims at scale {scale}; python -m lib.claims")
-    new, old = read_csv(root / name, ("id", "verdict", "says"), name).set_index("id"), committed(name, root)
+    new, old = read_claims(scale, root / "results").set_index("id"), committed(name, root)
     counted = new.verdict.value_counts()
     counts = ", ".join(f"{counted[verdict]} {verdict}" for verdict in VERDICTS if verdict in counted)
     lines = [f"{len(new)} claims at the {scale} scale: {counts}"]

@@ -107,6 +107,6 @@ def mean(runs: pd.DataFrame, index: Sequence[str], column: str) -> pd.Series:
 def paired(runs: pd.DataFrame, index: Sequence[str], one: Kind, other: Kind, column: str) -> pd.DataFrame:
     """Pair two kinds of runs over seeds at their last epoch or step: columns one and other, by the index.
 
-    With the kinds changed over, one and other are, too: a difference turns its sign.
+    Swapping the kinds swaps the columns, so a difference changes its sign.
     """
     return side_by_side(runs, index, {"one": one, "other": other}, column)

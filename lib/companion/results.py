@@ -80,8 +80,9 @@ def _refuse_altered(path: Path) -> None:
         raise BadInput(f"{path} is cut off in its last line; git checkout or sweep it again")
     beside = path.with_suffix(".provenance.yaml")
     if beside.exists():  # one line of it is wanted, so it is searched and not parsed: every claim's runs come in here
-        told = re.search(rb"^sha256: '?(\w+)", beside.read_bytes(), re.MULTILINE)
-        if told is None or told[1].decode() != hashlib.sha256(content).hexdigest():
+        # An indented one is of the file that was to be replaced when a kill came in between (`provenance.write`).
+        told = re.findall(rb"^(?:  )?sha256: '?(\w+)", beside.read_bytes(), re.MULTILINE)
+        if hashlib.sha256(content).hexdigest().encode() not in told:
             raise BadInput(f"{path} is not the file that {beside.name} describes; git checkout or sweep it again")
 
 

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lib.base import BadInput
+from lib.base import BadInput, refuse_uncounted
 
 
 def circulant(block: int) -> Tensor:
@@ -120,6 +120,7 @@ def limit(block: int) -> float:
     complex and come in pairs of conjugates, of which one is computed: four real products. So 2 for B = 2, 2.67 for 4,
     4.57 for 8. (Three products for a complex one would give 3.2 for 4.)
     """
+    refuse_uncounted(block=block)
     real = 2 - block % 2
     return block**2 / (real + 4 * (block - real) / 2)
 
@@ -129,6 +130,7 @@ def transform(block: int, dtype: torch.dtype = torch.float32, device: str | torc
 
     Rows: frequency 0, then B / 2 if B is even, then the real and the imaginary part of each of the others.
     """
+    refuse_uncounted(block=block)
     places = torch.arange(block, dtype=torch.float64, device=device)
     real = [0] if block % 2 else [0, block // 2]
     rows = [torch.cos(2 * math.pi * f / block * places) for f in real]

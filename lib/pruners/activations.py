@@ -19,13 +19,14 @@ from lib.base import BadInput
 from lib.kernels.selection import highest_of_each
 from lib.pruners import kinds
 from lib.pruners.inputs import entering
-from lib.pruners.layers import Select, leave_out, prunable
+from lib.pruners.layers import Select, leave_out, prunable, why_not_whole
 from lib.pruners.patterns import check_n_of_m, fitting
 from lib.pruners.weights import Prunable
 
 
 def prune(model: nn.Module, n: int = 2, m: int = 4, select: Select = None) -> None:
-    """Let only the n largest of every m consecutive numbers enter these layers from now on; a second call replaces.
+    """Let only the n largest magnitudes of every m consecutive numbers enter these layers from now on; a second call
+    replaces.
 
     Consecutive means next to each other in the layer's matrix product: inputs of a Linear, channels of a convolution at
     one position (paper 2, sections 3.1 and 4.2). A copy of the model has its inputs pruned too; its state has not
@@ -91,9 +92,7 @@ class Largest:
 
 def _why_not(layer: Prunable, m: int) -> str:
     """Why the inputs of a layer cannot be pruned; "" where they can."""
-    if not kinds.find(layer.module)[0].affine:
-        return f"it is inside a {type(layer.module).__name__}"
-    if layer.tied:
-        return "another layer shares its weight"
+    if why := why_not_whole(layer):
+        return why
     channels = layer.weight.shape[layer.layout.axes.index("i")] // layer.layout.groups
     return "" if channels % m == 0 else f"a product sums over {channels} channels, which {m} does not divide"

@@ -30,7 +30,7 @@ from lib.kernels.int8 import LARGEST, Histogram, check_method, quantise, scale_o
 from lib.pruners import kinds
 from lib.pruners.behind import bake, called_besides
 from lib.pruners.inputs import Inputs, duplicate, each, entering, feed, replaced, unnested
-from lib.pruners.layers import Select, leave_out, matrices
+from lib.pruners.layers import Select, leave_out, matrices, why_not_whole
 from lib.pruners.masks import release
 from lib.pruners.selected import words
 from lib.pruners.uses import leave_uncalled
@@ -67,10 +67,8 @@ def codable(model: nn.Module, select: Select = None) -> list[Prunable]:
 
 def _why_not(layer: Prunable) -> str:
     """Why codes cannot stand for a layer; "" where they can."""
-    if not kinds.find(layer.module)[0].affine:
-        return f"it is inside a {type(layer.module).__name__}"
-    if layer.tied:
-        return "another layer shares its weight"
+    if why := why_not_whole(layer):
+        return why
     if called_besides(layer.module):
         return "it has hooks, which would see codes"
     return "" if "bias" in layer.module._parameters else "its bias is computed"

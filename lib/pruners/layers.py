@@ -240,6 +240,13 @@ def _why(owners: Sequence[tuple[str, nn.Module, str, Layout | str]]) -> str:
     return f"its numbers are {weight.dtype}" if layouts and not weight.is_floating_point() else ""
 
 
+def why_not_whole(layer: Prunable) -> str:
+    """Say why a layer cannot be hooked or replaced as a whole, for its one product; "" where it can."""
+    if not kinds.find(layer.module)[0].affine:
+        return f"it is inside a {type(layer.module).__name__}"
+    return "another layer shares its weight" if layer.tied else ""
+
+
 def leave_out(name: str, why: str) -> None:
     """Warn that a layer is left out, and the others are not."""
     say(f"{name} is left out: {why}", LeftOut)

@@ -12,6 +12,7 @@ from lib.base import BadInput, refuse_uncounted
 from lib.kernels import storage
 from lib.kernels.two_four import has_pattern
 from lib.pruners import kinds
+from lib.pruners.counted import numbers
 from lib.pruners.grouped import grouped
 from lib.pruners.inputs import entering
 from lib.pruners.layers import matrices, say_partial
@@ -38,8 +39,9 @@ def flops(model: nn.Module, shape: Sequence[int]) -> int:
         shape: of one example, without the batch axis.
 
     Raises:
-        BadInput: the model takes no examples of this shape.
+        BadInput: the model takes no examples of this shape, or has no numbers (it lies on the meta device).
     """
+    numbers(matrices(model))
     uses = positions(model, shape)
     say_partial(model, "this count of FLOPs")
     return sum(2 * int((layer.weight != 0).sum()) * uses.get(layer.name, 0) for layer in matrices(model))
@@ -65,6 +67,7 @@ def sizes(model: nn.Module, shape: Sequence[int], value_bits: int = 16) -> dict[
             which the model takes no examples, or a width that counts nothing.
     """
     refuse_uncounted(value_bits=value_bits)
+    numbers(matrices(model))
     if shared := [layer.name for layer in matrices(model) if grouped(layer) is not None]:
         raise BadInput(f"{shared[0]} shares coefficients, sizes counts plain weights: pruners.detach the model first")
     layers = {layer.name: layer.matrix() for layer in matrices(model)}

@@ -6,9 +6,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from lib.base import BadInput
 from lib.companion import compare
 from lib.companion.compare import SHOWN, Difference, against_commit, details, difference, main, summary
 from lib.companion.csv_files import write_csv
+from lib.companion.results import CLAIMS
 
 OLD = pd.DataFrame({"name": ["a", "b"], "value": [1.0, 2.0], "count": [3, 4]})
 
@@ -38,6 +40,18 @@ def test_other_words_rows_or_columns_are_said():
     assert "1 rows, committed 2" in difference(OLD.head(1), OLD).shape
     assert "columns" in difference(OLD.drop(columns="count"), OLD).shape
     assert difference(OLD.assign(value=[1.0, None]), OLD).shape == "value: a number on one side only"
+
+
+def test_without_git_there_is_nothing_to_compare_with(tmp_path: Path):
+    with pytest.raises(BadInput, match="is no git checkout with a commit: there is nothing to compare with"):
+        against_commit("quick", tmp_path)
+
+
+def test_a_verdict_that_is_none_is_refused(tree: Path):
+    path = tree / "results" / "quick" / "claims.csv"
+    path.write_text(path.read_text().replace("reproduced", "rep", 1))
+    with pytest.raises(BadInput, match="rep"):
+        summary("quick", {}, tree)
 
 
 def test_the_working_tree_is_compared_with_the_commit(tree: Path):
@@ -80,7 +94,7 @@ def test_the_summary_has_at_most_ten_lines_and_names_changed_verdicts_by_their_s
 
 
 def test_what_is_wholly_as_committed_is_said_to_be_so_and_nothing_else_is(tmp_path: Path, monkeypatch):
-    table = pd.DataFrame({"id": ["a"], "says": ["x"], "verdict": ["reproduced"]})
+    table = pd.DataFrame([dict.fromkeys(CLAIMS, "") | {"id": "a", "says": "x", "verdict": "reproduced"}])
     path = tmp_path / "results" / "quick" / "claims.csv"
     path.parent.mkdir(parents=True)
     table.to_csv(path, index=False)
@@ -128,7 +142,7 @@ def test_a_number_that_became_infinite_or_finite_again_is_a_difference(tmp_path:
 
 
 def test_the_largest_difference_is_one_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    claims = pd.DataFrame({"id": ["a"], "says": ["x"], "verdict": ["reproduced"]})
+    claims = pd.DataFrame([dict.fromkeys(CLAIMS, "") | {"id": "a", "says": "x", "verdict": "reproduced"}])
     write_csv(claims, tmp_path / "results" / "quick" / "claims.csv")
     monkeypatch.setattr(compare, "committed", lambda name, root: claims)
     found = {"results/quick/runs/a.csv": Difference(0.5, "x"), "results/quick/claims.csv": Difference(9.0, "low")}

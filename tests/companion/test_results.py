@@ -84,6 +84,9 @@ def test_runs_that_are_not_those_of_their_provenance_are_refused(tmp_path: Path)
     about = path.with_suffix(".provenance.yaml")
     about.write_text(f"scale: real\nsha256: {hashlib.sha256(path.read_bytes()).hexdigest()}\nrows: 2\n")
     assert results.read_runs("rl", "real", tmp_path).a.tolist() == [1, 2]
+    to_come = "0" * 64  # killed between the provenance and the table that it is of: the old one is told as `before`
+    about.write_text(f"sha256: {to_come}\nbefore:\n  sha256: {hashlib.sha256(path.read_bytes()).hexdigest()}\n")
+    assert results.read_runs("rl", "real", tmp_path).a.tolist() == [1, 2]
     for spoil in (lambda: path.write_text("a\n1\n3\n"), lambda: about.write_text("scale: real\n")):
         spoil()
         with pytest.raises(BadInput, match=r"rl\.csv is not the file that rl\.provenance\.yaml describes"):

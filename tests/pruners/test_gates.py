@@ -40,6 +40,12 @@ def test_g_is_written_out_and_antithetic(k):
         torch.testing.assert_close(g(-phi, k), 1 - g(phi, k))
 
 
+def test_the_hard_sigmoid_has_no_slope_at_its_ends():
+    phi = torch.tensor([-3.5, 3.5, 0.0], dtype=torch.float64, requires_grad=True)  # k phi / 7 + 0.5 is 0, 1 and 0.5
+    (slope,) = torch.autograd.grad(hard_sigmoid(phi, 1.0).sum(), phi)
+    assert slope.tolist() == [0, 0, 1 / 7]
+
+
 @pytest.mark.parametrize("kind", BINARY)
 @pytest.mark.parametrize("k", [0.5, 1, 7])
 def test_the_chain_factor_is_the_derivative_of_gs_logit(kind, k):

@@ -387,3 +387,29 @@ def test_a_layer_whose_width_is_asked_for_keeps_its_units(count):
             return self.last(hidden) / count(hidden)
 
     is_cut_exactly(gates.gated(Averaged()), torch.randn(5, 8))
+
+
+class TwoReaders(nn.Module):
+    """A layer whose units two gated layers read."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.one, self.other = nn.Linear(5, 6), nn.Linear(6, 4), nn.Linear(6, 4)
+        self.of_one, self.of_other = nn.Linear(4, 3), nn.Linear(4, 3)
+
+    def forward(self, x):
+        hidden = torch.relu(self.first(x))
+        return self.of_one(torch.relu(self.one(hidden))) + self.of_other(torch.tanh(self.other(hidden)))
+
+
+def test_a_unit_stays_that_only_one_of_two_layers_reads():
+    torch.manual_seed(0)
+    x = torch.randn(7, 5)
+    for _ in range(20):
+        model = gates.gated(TwoReaders(), k=7).eval()
+        with torch.no_grad():
+            for own in gates.gates_of(model):
+                closed = torch.rand(own.phi.shape) < 0.4
+                closed[torch.randint(len(closed), ())] = False
+                own.phi.copy_(torch.where(closed, -own.phi, own.phi))
+            torch.testing.assert_close(gates.harden(model)(x), model(x), atol=1e-6, rtol=0)

@@ -153,6 +153,7 @@ def test_targets_do_not_drift_and_stop_at_the_limit():
     schedule = RewardAware(0.1, every=1, limit=0.75)
     targets = asked(schedule, range(12))
     assert targets == [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.75, 0.75, 0.75]
+    assert schedule.times == 8  # at the limit it does not prune any more
 
 
 def test_it_goes_on_from_what_it_remembers():

@@ -258,6 +258,15 @@ def test_a_derivative_that_is_infinite_gives_no_scores():
         pruners.snip(model, lambda m: (m.weight - m.weight.detach()).sum().sqrt())
 
 
+def test_snip_is_shuffled_among_the_weights_that_are_left():
+    model, x = small_lenet(), torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    masks = pruners.unstructured(pruners.magnitude(model), 0.5)
+    pruners.attach(model, masks)
+    mixed = pruners.snip_shuffled(model, lambda net: net(x).square().sum(), seed=1)
+    for name, mask in masks.items():
+        assert not mixed[name][~mask].any()
+
+
 def test_masks_hold_what_has_gone_in_its_place_when_scores_are_shuffled():
     model = small_lenet()
     masks = pruners.unstructured(pruners.magnitude(model), 0.5)

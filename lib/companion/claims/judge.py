@@ -380,6 +380,7 @@ def text_of(measured: Interval) -> str:
     numbers = _numbers(measured)
     if measured.seeds == 0:
         return f"{numbers['measured']:.4g}"
-    if measured.seeds == 1:
+    if measured.seeds == 1 and math.isinf(measured.low) and math.isinf(measured.high):
         return f"{numbers['measured']:.4g} (one seed: no interval)"
-    return f"{numbers['measured']:.4g} [{numbers['low']:.4g}, {numbers['high']:.4g}], {measured.seeds} seeds"
+    seeds = "1 seed" if measured.seeds == 1 else f"{measured.seeds} seeds"  # one: a share, which has an interval
+    return f"{numbers['measured']:.4g} [{numbers['low']:.4g}, {numbers['high']:.4g}], {seeds}"

@@ -74,6 +74,9 @@ class Claim:
             name = self.measure[what]
             if not isinstance(name, str) or (what != "function" and not re.fullmatch(r"\w+", name)):  # never a path
                 raise BadInput(f"claim {self.id}: {what} {name!r}: expected a plain name")
+        data = self.measure.get("data", [])
+        if not isinstance(data, list) or not all(isinstance(name, str) for name in data):
+            raise BadInput(f"claim {self.id}: data {data!r:.40}: expected a list of names, such as [mnist]")
         if {"run", "bench"} <= self.measure.keys():
             raise BadInput(f"claim {self.id}: measured on a run or on a benchmark, not on both")
         if not ({"run", "bench"} & set(self.measure)) and (self.ceiling is not None or self.caps):

@@ -6,6 +6,7 @@ from the verdicts), and how many claims have which verdict. Every claim stands i
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -153,7 +154,9 @@ def found(template: str, claims: pd.DataFrame, cells: pd.DataFrame) -> str:
         one = mine.iloc[0]
         between = sorted([sign * one.low, sign * one.high])
         interval = ", ".join(format(end, form) for end in between)
-        return format(sign * one.measured, form) + (f" [{interval}]" if one.seeds > 1 else "")
+        return format(sign * one.measured, form) + (
+            f" [{interval}]" if one.seeds > 1 or (one.seeds == 1 and math.isfinite(one.low)) else ""
+        )
 
     try:
         text = re.sub(r"\{(-?)([\w-]+)(?:@([\w-]+))?(\.low)?: ([a-z ]+?)(?: \| (\S+))?\}", number, template).strip()

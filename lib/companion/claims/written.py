@@ -16,7 +16,7 @@ import json
 import re
 import subprocess
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -154,4 +154,10 @@ def committed(name: str, folder: Path = base.PAPERS) -> dict[str, Criterion]:
     except yaml.YAMLError:  # a draft was committed, which held no criterion that anybody could have read
         content = None
     claims = content.get("claims") if isinstance(content, dict) else None
-    return {one["id"]: Criterion(**one["criterion"]) for one in claims or [] if "criterion" in one}
+    known = {one.name for one in fields(Criterion)}
+    found = {}
+    for one in claims if isinstance(claims, list) else []:  # of a draft, too, what could be read
+        criterion = one.get("criterion") if isinstance(one, dict) and "id" in one else None
+        if isinstance(criterion, dict) and {"written_at", "checksum"} <= criterion.keys() <= known:
+            found[one["id"]] = Criterion(**criterion)
+    return found

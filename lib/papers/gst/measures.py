@@ -122,7 +122,7 @@ def recovery(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None
 
 
 def recovered(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None = None) -> Values:
-    """Measure `lead` in the end, of the runs and seeds alone of which `gap_after_shift` knows a shift."""
+    """Measure `lead` in the end, only for runs and seeds whose shift `gap_after_shift` knows."""
     after, end = gap_after_shift(runs, chosen, steps), lead(runs, chosen, steps=steps)
     return {name: {seed: end[name][seed] for seed in gaps} for name, gaps in after.items()}
 

@@ -266,24 +266,22 @@ def main(words: list[str] | None = None) -> int:
         parser.add_argument(f"--{option}", type=type(value), default=value, help="of TD3 (default: %(default)s)")
     parser.add_argument("--keep", action="store_true", help="train nothing; write what there is to lib/data/experts/")
     asked = parser.parse_args(words)
-    try:
+    with base.program("lib.papers.offline_rl.experts"):
         env = asked.env
         if env not in TARGETS:
             raise BadInput(f"no target for {env!r}; there are for: {', '.join(TARGETS)}")
         folder = FOLDER / f"{env}-{asked.seed}"
         torch.set_num_threads(1)  # the networks are small: more threads only wait for each other
-        if asked.keep:
-            card = keep(env, asked.seed, folder)
-            print(f"{env}: expert {card.expert.mean_return:.0f} ± {card.expert.sd:.0f}, target {card.target:.0f}")
-        else:
-            chosen = replace(SETTINGS, **{name: getattr(asked, name) for name in TUNED})
-            train(env, asked.steps, asked.seed, chosen, folder, enough=asked.enough)
-    except BadInput as error:
-        print(f"lib.papers.offline_rl.experts: {error}", file=sys.stderr)
-        return 2
-    except Stopped:
-        print(f"stopped; the same command goes on from {folder.relative_to(base.ROOT)}", flush=True)
-        return 143
+        try:
+            if asked.keep:
+                card = keep(env, asked.seed, folder)
+                print(f"{env}: expert {card.expert.mean_return:.0f} ± {card.expert.sd:.0f}, target {card.target:.0f}")
+            else:
+                chosen = replace(SETTINGS, **{name: getattr(asked, name) for name in TUNED})
+                train(env, asked.steps, asked.seed, chosen, folder, enough=asked.enough)
+        except Stopped:
+            print(f"stopped; the same command goes on from {folder.relative_to(base.ROOT)}", flush=True)
+            return 143
     return 0
 
 

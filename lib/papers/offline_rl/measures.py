@@ -37,7 +37,12 @@ def interquartile_mean(scores: Mapping[str, Sequence[float]], confidence: float 
 
     Args:
         scores: of each task, one a run; normalised, or tasks could not be put together.
+
+    Raises:
+        BadInput: no finite numbers, one a run, of each task; a confidence outside (0, 1).
     """
+    if not 0 < confidence < 1:
+        raise BadInput(f"confidence={confidence} must lie between 0 and 1")
     samples = [np.asarray(values, dtype=float) for values in scores.values()]
     if not samples or any(sample.ndim != 1 or len(sample) == 0 for sample in samples):
         raise BadInput("an interquartile mean needs a list of scores for each task, one a run")

@@ -170,10 +170,11 @@ def penalty(model: nn.Module, lambdas: Sequence[float]) -> Tensor:
 
 
 def settled(model: nn.Module) -> bool:
-    """Say whether every gate is open or closed for certain: phi has no gradient then, and one forward pass is enough.
+    """Say whether every gate is all but certainly open or closed: phi has no gradient then, and one forward pass is
+    enough.
 
     A float32 is 1 when it is nearer to 1 than 2^-25, but far smaller numbers are not yet 0. Draws are multiples of
-    2^-24: a gate that is less likely open than that is closed for certain, too.
+    2^-24: a gate that is less likely open than that is closed but for a draw of exactly 0, once in 2^24.
     """
     with torch.no_grad():
         chances = [gates.probability() for gates in gates_of(model)]

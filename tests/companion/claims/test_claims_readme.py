@@ -83,6 +83,8 @@ def test_what_is_exact_has_no_interval_and_neither_has_one_seed():
     assert defined.endswith("| **reproduced** | arithmetic |")  # it belongs to no scale
     single = line(low=float("-inf"), high=float("inf"), seeds=1, needs="")
     assert "| 1.234 (one seed: no interval) |" in single
+    share = line(measured=0.83, low=0.58, high=0.92, seeds=1, needs="")  # of experiments, one of which has one seed
+    assert "| 0.83 [0.58, 0.92], 1 seed |" in share
 
 
 def test_what_was_not_run_shows_the_reason_and_no_numbers():
@@ -153,6 +155,9 @@ def test_a_number_is_written_with_the_digits_the_sign_and_the_end_that_are_asked
     assert readme.found("{-c: undecided | .0f}", claims, two) == "-1 to 4"
     assert readme.found("{c: undecided | .0f}", claims, pd.DataFrame([CELL, CELL | {"measured": 1.2}])) == "1"
     assert readme.found("{-c.low: undecided | .1f}", claims, two) == "6.0"
+    share, ends = CELL | {"seeds": 1}, {"low": float("-inf"), "high": float("inf")}
+    assert readme.found("{c: undecided | .1f}", claims, pd.DataFrame([share])) == "1.2 [-0.5, 3.0]"
+    assert readme.found("{c: undecided | .1f}", claims, pd.DataFrame([share | ends])) == "1.2"
 
 
 def test_a_sentence_may_rest_on_a_verdict_without_a_number():

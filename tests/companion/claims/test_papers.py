@@ -115,6 +115,12 @@ def test_the_projects_own_papers_are_right_and_name_measures_and_experiments_tha
     assert len(papers.read()) == len(list(base.PAPERS.glob("*/claims.yaml")))
 
 
+@pytest.mark.parametrize("data", ["mnist", True, [1.5]])
+def test_data_of_a_claim_are_a_list_of_names(tmp_path: Path, data: object):
+    line = refused(write(tmp_path, claims=[CLAIM | {"measure": CLAIM["measure"] | {"run": "rl", "data": data}}]))
+    assert line.endswith(f"claim c: data {data!r}: expected a list of names, such as [mnist]")
+
+
 def test_a_claim_that_presupposes_none_of_its_paper_is_refused(tmp_path: Path):
     line = refused(write(tmp_path, claims=[CLAIM | {"presupposes": "d"}]))
     assert "claim c presupposes 'd', which is no claim of its paper" in line

@@ -137,11 +137,12 @@ def test_the_cells_of_a_claim_share_one_risk_by_holm():
         cell("loose", "b", 0.5, "undecided"), cell("loose", "c", 0.5, "undecided"),
         cell("clear", "a", 0.016, "differs"),
         cell("clear", "b", 0.5, "undecided"), cell("clear", "c", 0.5, "undecided"),
-        cell("behind", "a", 0.016, "reproduced"),
-        cell("behind", "b", 0.024, "differs"), cell("behind", "c", 0.06, "undecided"),
+        cell("behind", "a", 0.016, "differs"),  # the second has to be below 0.05 / 2, the first below 0.05 / 3
+        cell("behind", "b", 0.024, "reproduced"), cell("behind", "c", 0.06, "undecided"),
+        cell("none", "a", 0.03, "reproduced"), cell("none", "b", 0.04, "differs"),  # the first fails, so none may pass
         cell("one", "a", 0.04, "differs"), cell("one", "b", 0.04, "moot"),
     ]  # fmt: skip
-    found = by_holm(pd.DataFrame(cells), {name: {"above": 0} for name in ("all", "loose", "clear", "behind", "one")})
-    assert found == {"loose": "undecided", "clear": "differs", "behind": "partly"}
+    found = by_holm(pd.DataFrame(cells), {name: {"above": 0} for name in {one["id"] for one in cells}})
+    assert found == {"loose": "undecided", "clear": "differs", "behind": "partly", "none": "undecided"}
     exact = pd.DataFrame([cells[-2] | {"id": "exact", "low": -1, "high": -1}, cells[3] | {"id": "exact"}])
     assert by_holm(exact, {"exact": {"at_least": 0}}) == {"exact": "differs"}

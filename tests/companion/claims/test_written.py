@@ -200,7 +200,35 @@ def test_to_delete_the_line_of_a_committed_criterion_is_no_way_round_a_reason(fo
     assert papers.read(folder)[0].claims[0].criterion.because == "it was too strict"
 
 
-@pytest.mark.parametrize("draft", ["", "paper: 7\n", "claims:\n", "claims: [\n", "- a list\n"])
+def test_a_deleted_line_comes_back_with_its_commit_and_its_reason(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    program.write_criteria(folder=folder)
+    path = folder / "own" / "claims.yaml"
+    path.write_text(text(folder).replace("at_least: -0.3", "at_least: -0.5"))
+    program.write_criteria(because="it was too strict", folder=folder)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "m"]):
+        subprocess.run([*git, *words], cwd=folder, check=True)
+    kept = text(folder)
+    path.write_text(re.sub(r" *criterion: .*\n", "", kept, count=1))
+    monkeypatch.setattr(written, "commit", lambda: "7654321")
+    program.write_criteria(folder=folder)
+    assert text(folder) == kept
+    assert "because" in kept
+
+
+@pytest.mark.parametrize(
+    "draft",
+    [
+        "",
+        "paper: 7\n",
+        "claims:\n",
+        "claims: [\n",
+        "claims: [null]\n",
+        "claims: [{id: first, criterion: {written_at: abc}}]\n",
+        "claims: [{id: first, criterion: 3}]\n",
+        "- a list\n",
+    ],
+)
 def test_a_draft_that_was_committed_held_no_criterion(folder: Path, draft: str):
     (folder / "own" / "claims.yaml").write_text(draft)
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]

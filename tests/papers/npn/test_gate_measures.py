@@ -41,6 +41,16 @@ def test_arm_as_printed_is_right_for_the_sigmoid_only_and_with_the_factor_for_ev
         assert measures.estimate_over_gradient(kind, k, phi, factor=True) == pytest.approx(1, abs=1e-4)
 
 
+def test_arm_varies_less_than_ar_where_its_two_draws_agree():
+    """Of f(z) = z and a gate that is open with probability p: ARM is u - 1/2 where one of u and 1 - u is below p, or
+    minus that, and AR is 1 - 2 u where u is below p; their variances are those integrals.
+    """
+    p = 1 / (1 + math.exp(-0.5))
+    arm = 2 * (0.5**3 - (p - 0.5) ** 3) / 3 - (p * (1 - p)) ** 2
+    ar = (1 - (1 - 2 * p) ** 3) / 6 - (p * (1 - p)) ** 2
+    assert measures.variance_against_ar("sigmoid", 1.0, 0.5) == pytest.approx(100 * arm / ar, rel=1e-3)
+
+
 def test_an_unknown_kind_is_refused():
     with pytest.raises(BadInput, match="known are sigmoid, hard_sigmoid"):
         measures.probability("tanh", 1.0, 0.0)

@@ -112,6 +112,17 @@ def test_what_seeds_do_on_single_speakers_averages_out_and_what_all_do_stays():
         assert found.of_seeds == pytest.approx(0.05**2 / 3 / (0.03**2 + 0.05**2 / 3), rel=0.15)
 
 
+def test_what_falls_with_seeds_is_how_they_differ_within_a_draw_and_never_more_than_all():
+    draws = np.array([0, 1, -1, 1, -1])
+    same = np.exp(0.1 * np.stack([draws, draws]))  # both seeds err on the same speakers: nothing would fall
+    apart = np.exp(0.1 * np.stack([draws, -draws]))  # on opposite ones, so their mean hardly moves, but each does
+    for seeds, falls in ((same, 0), (apart, 1)):
+        errors = of(np.broadcast_to(seeds, (4, 2, 5)).copy() * np.array([1.0, 1.2, 1, 1])[:, None, None])
+        errors.loc[("b", slice(None)), 1:] = 1.2  # of one system alone, or both would move alike
+        found = log_interval(errors, {"a": 1, "b": -1})
+        assert found.of_seeds == pytest.approx(falls)
+
+
 def test_seeds_that_only_other_systems_have_do_not_stand_in_the_way_of_pairs():
     random = np.random.default_rng(0)
     errors = of(np.exp(random.normal(0, 0.1, (4, 3, 9))))

@@ -226,9 +226,25 @@ def test_it_learns_and_every_learner_sees_the_same_crops(utterances):
     for left, right in zip(*seen, strict=True):
         assert torch.equal(left[0], right[0])
         assert torch.equal(left[1], right[1])
-    assert not torch.equal(seen[0][0][0], seen[0][3][0])  # another epoch, other crops
+    assert not torch.equal(seen[0][0][0], seen[0][3][0])  # another epoch, other batches
     rows = train(classifier(), utterances, replace(SETTINGS, epochs=15, learning_rate=0.01), 0)
     assert rows[-1]["loss"] < 0.7 * rows[0]["loss"]
+
+
+def test_crops_begin_at_random_places_of_an_utterance(utterances, monkeypatch):
+    places, crops = {}, type(utterances).crops
+
+    def watched(self, chosen, frames, begins):
+        for one, begin in zip(chosen, begins, strict=True):
+            places.setdefault(one, []).append(begin)
+        return crops(self, chosen, frames, begins)
+
+    monkeypatch.setattr(type(utterances), "crops", watched)
+    train(classifier(), utterances, SETTINGS, 5)
+    assert {len(set(begins)) for begins in places.values()} == {SETTINGS.epochs}  # another in each epoch
+    every = [begin for begins in places.values() for begin in begins]
+    assert min(every) < 0.2
+    assert 0.8 < max(every) < 1
 
 
 @pytest.mark.parametrize("make", [self_distilled, lambda: taught(DistillationWeights(label=1, mse=0.1)), classifier])

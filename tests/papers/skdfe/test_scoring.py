@@ -240,6 +240,7 @@ def test_the_backend_ignores_where_and_in_which_units_embeddings_lie_and_finds_t
     vectors, index = drawn([6] * 60)
     pairs = np.stack(np.triu_indices(60, 1), 1)
     backend = plda.Backend.fit(vectors, index)
+    np.testing.assert_allclose(backend.vectors(vectors).mean(0), 0, atol=1e-10)  # the model has no mean of its own
     scores = backend.score(vectors[:60], pairs)
     moved = plda.Backend.fit(5 + 3 * vectors, index).score(5 + 3 * vectors[:60], pairs)
     np.testing.assert_allclose(moved, scores, atol=1e-6)

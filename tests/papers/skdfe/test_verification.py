@@ -186,6 +186,9 @@ def test_what_was_pruned_and_trained_again_is_held_against_another_variant():
     assert measures.retrained(table, "resnet18", "both", "dense_twice")[CELL].value == pytest.approx(20)
     assert measures.retrained(table, "resnet18", "both", "pruned") == {}
     assert set(measures.of_variants(table).teacher) == {"both"}
+    once = table.assign(variant=table.variant.replace("dense_twice", "pruned"))  # of which epochs are counted once
+    once["epoch"] = once.epoch.where(once.variant == "pruned", 2 * once.epoch)
+    assert measures.retrained(once, "resnet18", "both", "pruned")[CELL].value == pytest.approx(20)
     lucky = table.assign(eer=table.eer.where(table.seed == 0, 2 * table.eer))  # both variants of one seed twice as bad
     two, one = (measures.retrained(rows, "resnet18", "both", "dense_twice")[CELL] for rows in (lucky, table))
     assert (two.low, two.high) == pytest.approx((one.low, one.high))  # what a seed does to both is no part of it

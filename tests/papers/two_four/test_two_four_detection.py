@@ -11,7 +11,6 @@ from lib.companion.sweep.context import Context, Stopped
 from lib.data.canvases import Layout
 from lib.models.detector import Detector, small_backbone
 from lib.papers.two_four.experiments import two_four_detection as experiment
-from lib.papers.two_four.experiments import variants
 from lib.papers.two_four.experiments.two_phases import FineTuning
 from lib.papers.two_four.measures import fewer_canvases, precision
 from lib.training.supervised import Training
@@ -74,13 +73,13 @@ def test_all_sparse_networks_are_as_sparse(runs):
     assert expected == pytest.approx(0.5, abs=0.002)
 
 
-MASKS = variants.masks(Detector(small_backbone(), 16))
+MASKS = pruners.two_four(Detector(small_backbone(), 16))
 
 
 def test_masks_are_of_all_but_the_first_convolution_or_of_the_backbone_alone():
     names = [layer.name for layer in pruners.prunable(Detector(small_backbone(), 16))]
     assert list(MASKS) == names[1:]
-    inside = variants.masks(Detector(small_backbone(), 16), inside="backbone")
+    inside = pruners.two_four(Detector(small_backbone(), 16), "backbone")
     assert list(inside) == [name for name in names[1:] if name.startswith("backbone")]
 
 

@@ -12,7 +12,6 @@ from lib.companion.pairs import WentWrong
 from lib.companion.sweep.context import Context, Stopped
 from lib.models.dcgan import small_dcgan
 from lib.papers.two_four.experiments import two_four_gan as experiment
-from lib.papers.two_four.experiments import variants
 from lib.papers.two_four.measures import farther
 from lib.training.adversarial import Play
 from lib.training.supervised import Training
@@ -71,7 +70,7 @@ def test_who_is_pruned_in_which_variant(runs):
 def test_a_generator_is_pruned_along_its_input_channels():
     torch.manual_seed(0)
     generator, _ = small_dcgan()
-    for name, mask in variants.masks(generator).items():
+    for name, mask in pruners.two_four(generator).items():
         channels = mask.movedim(0, -1)  # a transposed convolution sums over its first axis alone
         assert (channels.reshape(-1, 4).sum(1) == 2).all(), name
 

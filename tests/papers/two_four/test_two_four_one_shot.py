@@ -130,8 +130,12 @@ def test_measures_pair_by_seed():
     assert measures.one_shot(runs, wanda, blind) == {"d/n": {0: -1.0, 1: -0.5}}
     assert measures.int8_after(runs, "wanda", "2:4") == {"d/n": {0: -1.0, 1: -1.5}}
     assert measures.different_masks(runs) == {"d/n": {0: 1.0, 1: 2.0}}
+    runs.loc[0, "masks"] = 5  # the most of all ways
+    assert measures.different_masks(runs)["d/n"][0] == 5
     epochs = pd.DataFrame({"data": "d", "network": "n", "seed": 0, "variant": "v", "epoch": [2, 1, 3]})
     assert measures.settling(epochs.assign(flips=[1.0, 4.0, 0.5]), "v") == {"d/n": {0: 0.125}}
+    both = pd.concat([epochs.assign(flips=[1.0, 4.0, 1.0]), epochs.assign(variant="w", flips=[1.0, 1.0, 0.0])])
+    assert measures.mean_flips(both, "v", "w")["d/n"][0] == pytest.approx(2 - 2 / 3)
 
 
 def test_a_task_is_of_images_or_of_a_text():

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lib.base import BadInput
+from lib.base import BadInput, refuse_uncounted
 from lib.kernels.block_circulant import number
 from lib.pruners.grouped import Grouped
 
@@ -37,8 +37,9 @@ def ratio(
             groups go.
 
     Raises:
-        BadInput: an unknown bitmap, a share that is none, blocks smaller than 1.
+        BadInput: an unknown bitmap, a share that is none, blocks smaller than 1, or a width that counts nothing.
     """
+    refuse_uncounted(value_bits=value_bits)
     if bitmap not in BITMAPS:
         raise BadInput(f"bitmap {bitmap!r}: known are {', '.join(BITMAPS)}")
     for name, value in (("sparsity", sparsity), ("share", share)):

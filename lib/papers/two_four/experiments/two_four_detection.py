@@ -38,7 +38,7 @@ from lib.kernels.int8 import threshold
 from lib.models import detector
 from lib.models.detector import Classifier, Detector
 from lib.papers.two_four.experiments.two_phases import FineTuning, kept_rows
-from lib.papers.two_four.experiments.variants import before_precision, masked_copy, masks
+from lib.papers.two_four.experiments.variants import before_precision, masked_copy
 from lib.pruners import calibration
 from lib.training import supervised
 from lib.training.detection import DetectionLoss, average_precision, batches, detect
@@ -115,7 +115,7 @@ def run(configuration: dict, context: Context) -> list[dict]:
     torch.manual_seed(seed_of(first.seed))
     dense = first.session("dense", Classifier(build()).to(context.device), 0)
     twice = first.session("dense_twice", masked_copy(dense, {}), 1)
-    pruned = masked_copy(dense, masks(dense, inside="backbone"))
+    pruned = masked_copy(dense, pruners.two_four(dense, "backbone"))
     first.record("pruned", pruned, first.settings.epochs)
     sparse = first.session("sparse", pruned, 1)
     backbones = {"dense": dense.backbone, "dense_twice": twice.backbone, "sparse": sparse.backbone}
@@ -204,7 +204,9 @@ class Comparison:
         once = self._session("dense_both", self._detector(backbones["dense_twice"]), 0, told=False)
         self._session("dense_both", once, 1)
         once = self._session("sparse_both", self._detector(backbones["sparse"]), 0, told=False)
-        both = masked_copy(once, pruners.attached(once) | {n: m for n, m in masks(once).items() if "backbone" not in n})
+        both = masked_copy(
+            once, pruners.attached(once) | {n: m for n, m in pruners.two_four(once).items() if "backbone" not in n}
+        )
         self._session("sparse_both", both, 1)
         for variant, model in second.items():
             self.quantise(variant, model)
@@ -214,7 +216,7 @@ class Comparison:
         """Train a detector, prune it, and give both phase 2 a second time; return those two by variant."""
         dense = self._session("dense", self._detector(backbone), 0)
         second = self._session("dense_second", masked_copy(dense, {}), 1)
-        pruned = masked_copy(dense, masks(dense))
+        pruned = masked_copy(dense, pruners.two_four(dense))
         self._record("pruned_second", pruned, self.schedule.steps)
         return {"dense_second": second, "sparse_second": self._session("sparse_second", pruned, 1)}
 

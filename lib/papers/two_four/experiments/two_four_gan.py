@@ -34,7 +34,7 @@ from lib.companion.sweep.context import Context
 from lib.companion.sweep.settings import each_seed
 from lib.data import vision
 from lib.models import dcgan, lenet
-from lib.papers.two_four.experiments.variants import masked_copy, masks
+from lib.papers.two_four.experiments.variants import masked_copy
 from lib.training.adversarial import Play, fit, make
 from lib.training.examples import Examples
 from lib.training.frechet import Moments, features, frechet, moments
@@ -119,7 +119,7 @@ def pruned_copy(pair: nn.ModuleDict, which: tuple[str, ...]) -> nn.ModuleDict:
     """Copy generator and discriminator, with the masks of the 2:4 workflow on some of them."""
     return nn.ModuleDict(
         {
-            name: masked_copy(network, masks(network)) if name in which else copy.deepcopy(network)
+            name: masked_copy(network, pruners.two_four(network)) if name in which else copy.deepcopy(network)
             for name, network in pair.items()
         }
     )

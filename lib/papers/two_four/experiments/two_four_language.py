@@ -73,7 +73,7 @@ class Task:
 
     data: str
     network: str
-    window: int
+    window: Count
     each: Count
     seeds: Count
     first: Schedule

@@ -36,7 +36,7 @@ from lib.companion.sweep.context import Context
 from lib.companion.sweep.settings import each_seed
 from lib.data import text, vision
 from lib.models import resnet, transformer
-from lib.models.transformer import LEFT_DENSE
+from lib.papers.two_four.experiments.two_phases import block_names
 from lib.papers.two_four.experiments.variants import before_precision, masked_copy
 from lib.pruners import calibration
 from lib.pruners.permutation import anneal, permute
@@ -85,7 +85,7 @@ class Task:
     proposals: Count
     training: Training | None = None
     first: Schedule | None = None
-    window: int | None = None
+    window: Count | None = None
 
     def __post_init__(self):
         if (self.training is None) == (self.first is None) or (self.first is None) != (self.window is None):
@@ -252,5 +252,4 @@ def _of_text(configuration: dict, context: Context) -> Trained:
 
     full = (len(tokens["test"]) - 1) // window * window
     pairs = (tokens["test"][begin : begin + full].view(-1, window).split(BATCH) for begin in (0, 1))
-    names = [rule.name for rule in pruners.layer_rule(model, leave=LEFT_DENSE) if rule.pruned]
-    return Trained(model, names, batches, list(zip(*pairs, strict=True)), permuted)
+    return Trained(model, block_names(model), batches, list(zip(*pairs, strict=True)), permuted)

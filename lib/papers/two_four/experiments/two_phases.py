@@ -72,10 +72,16 @@ def units(settings: dict) -> int:
     return SESSIONS * settings["epochs"]
 
 
+def block_names(model: nn.Module) -> list[str]:
+    """Name the weights that the 2:4 workflow prunes in a transformer: those of its blocks, no embedding or head
+    (section 5.4).
+    """
+    return [rule.name for rule in pruners.layer_rule(model, leave=LEFT_DENSE) if rule.pruned]
+
+
 def block_masks(model: nn.Module) -> dict[str, Tensor]:
-    """Choose the masks of the 2:4 workflow in a transformer's blocks; embeddings and head have none (section 5.4)."""
-    inside = [rule.name for rule in pruners.layer_rule(model, leave=LEFT_DENSE) if rule.pruned]
-    return pruners.n_of_m(pruners.magnitude(model).only(inside), 2, 4)
+    """Choose the masks of the 2:4 workflow in a transformer's blocks."""
+    return pruners.n_of_m(pruners.magnitude(model).only(block_names(model)), 2, 4)
 
 
 def kept_rows(context: Context, name: str, units: int, compare: Callable[[], list[dict]]) -> list[dict]:

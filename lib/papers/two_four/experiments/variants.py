@@ -128,15 +128,6 @@ class Variants:
         self.record(variant, model, [found], self.settings.epochs, **more)
 
 
-def masks(model: nn.Module, inside: str = "") -> dict[str, Tensor]:
-    """Choose the masks of the 2:4 workflow by magnitude, in the layers that the rule names below a module.
-
-    A first convolution of few channels is left dense by the rule (section 4.2): it sums nine products.
-    """
-    names = [name for name in pruners.eligible(model) if name.startswith(inside)]
-    return pruners.n_of_m(pruners.magnitude(model).only(names), 2, 4)
-
-
 def masked_copy(model: nn.Module, masks: Mapping[str, Tensor]) -> nn.Module:
     """Make a copy of the model with these masks attached."""
     model = copy.deepcopy(model)
