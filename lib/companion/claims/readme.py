@@ -118,9 +118,9 @@ def found(template: str, claims: pd.DataFrame, cells: pd.DataFrame) -> str:
     Args:
         template: text in which {claim-id: verdict} stands for what was measured, and which rests on that verdict.
             {claim-id: verdict | .1f} says how numbers are written (by default .3g; - writes none, and the sentence
-            rests on the verdict all the same). A minus before the id changes their sign, and {claim-id.low: verdict}
-            is the lowest end of the intervals instead. {claim-id@network: verdict} is the claim's cell of this network
-            or environment, and rests on the verdict of that cell.
+            rests on the verdict all the same). A minus before the id changes their sign; {claim-id.low: verdict} is
+            the lowest end of the intervals instead, {claim-id.high: verdict} the highest. {claim-id@network: verdict}
+            is the claim's cell of this network or environment, and rests on the verdict of that cell.
         cells: columns id, cell, measured, low, high, seeds and verdict, at the scale that counts for each claim.
 
     Raises:
@@ -130,7 +130,7 @@ def found(template: str, claims: pd.DataFrame, cells: pd.DataFrame) -> str:
     rows = claims.set_index("id")
 
     def number(match: re.Match) -> str:
-        minus, name, cell, low, expected, form = match.groups()
+        minus, name, cell, which, expected, form = match.groups()
         if name not in rows.index:
             raise BadInput(f"found.md names claim {name}, which there is none of")
         mine, now = cells[cells.id == name], rows.verdict[name]
@@ -146,8 +146,8 @@ def found(template: str, claims: pd.DataFrame, cells: pd.DataFrame) -> str:
         if mine.empty:
             raise BadInput(f"found.md asks for a number of claim {name}, of which nothing was measured")
         sign, form = -1 if minus else 1, form or ".3g"
-        if low:
-            return format(sign * mine.low.min(), form)
+        if which:
+            return format(sign * (mine.low.min() if which == ".low" else mine.high.max()), form)
         if len(mine) > 1:
             ends = sorted(sign * mine.measured)
             return " to ".join(dict.fromkeys(format(end, form) for end in (ends[0], ends[-1])))
@@ -158,8 +158,9 @@ def found(template: str, claims: pd.DataFrame, cells: pd.DataFrame) -> str:
             f" [{interval}]" if one.seeds > 1 or (one.seeds == 1 and math.isfinite(one.low)) else ""
         )
 
+    place = r"\{(-?)([\w-]+)(?:@([\w-]+))?(\.low|\.high)?: ([a-z ]+?)(?: \| (\S+))?\}"
     try:
-        text = re.sub(r"\{(-?)([\w-]+)(?:@([\w-]+))?(\.low)?: ([a-z ]+?)(?: \| (\S+))?\}", number, template).strip()
+        text = re.sub(place, number, template).strip()
     except BadInput:
         raise
     except ValueError as error:  # of `format`

@@ -155,6 +155,7 @@ def test_a_number_is_written_with_the_digits_the_sign_and_the_end_that_are_asked
     assert readme.found("{-c: undecided | .0f}", claims, two) == "-1 to 4"
     assert readme.found("{c: undecided | .0f}", claims, pd.DataFrame([CELL, CELL | {"measured": 1.2}])) == "1"
     assert readme.found("{-c.low: undecided | .1f}", claims, two) == "6.0"
+    assert readme.found("{c.high: undecided | .1f}", claims, pd.DataFrame([CELL, CELL | {"high": 7}])) == "7.0"
     share, ends = CELL | {"seeds": 1}, {"low": float("-inf"), "high": float("inf")}
     assert readme.found("{c: undecided | .1f}", claims, pd.DataFrame([share])) == "1.2 [-0.5, 3.0]"
     assert readme.found("{c: undecided | .1f}", claims, pd.DataFrame([share | ends])) == "1.2"
@@ -183,7 +184,7 @@ def test_a_sentence_may_rest_on_one_cell_of_a_claim():
 
 
 @pytest.mark.parametrize(
-    "place", ["{c.high: undecided}", "{c:undecided}", "{c: Undecided}", "{c: undecided", "c: undecided}"]
+    "place", ["{c.mean: undecided}", "{c:undecided}", "{c: Undecided}", "{c: undecided", "c: undecided}"]
 )
 def test_a_place_that_is_written_in_another_way_is_refused(place: str):
     with pytest.raises(BadInput, match=r"^found\.md has '.*: expected \{claim-id: verdict\} or "):
