@@ -249,7 +249,7 @@ def keep(env: str, seed: int, folder: Path, experts: Path = policies.EXPERTS) ->
 
 
 def main(words: list[str] | None = None) -> int:
-    """Run the program. Exit status 0; 2 for bad input, with one line why; 143 when a signal stopped it."""
+    """Run the program and return 0, or 143 when a signal stopped it; what cannot be ends it as `base.program` says."""
     parser = argparse.ArgumentParser(
         "python -m lib.papers.offline_rl.experts",
         description=__doc__,
