@@ -50,7 +50,7 @@ def test_without_git_there_is_nothing_to_compare_with(tmp_path: Path):
 def test_a_verdict_that_is_none_is_refused(tree: Path):
     path = tree / "results" / "quick" / "claims.csv"
     path.write_text(path.read_text().replace("reproduced", "rep", 1))
-    with pytest.raises(BadInput, match="rep"):
+    with pytest.raises(BadInput, match="has no known verdict \\('rep'\\)"):
         summary("quick", {}, tree)
 
 
