@@ -239,7 +239,11 @@ def refuse_unknown(task: Any, **known: Collection[str]) -> None:
 
 @contextmanager
 def naming(what: str) -> Iterator[None]:
-    """Say first what it is about, such as a layer's name, in the line that refuses something within."""
+    """Say first what it is about, such as a layer's name, in the line that refuses something within.
+
+    Raises:
+        BadInput: what was refused within, with the name in front.
+    """
     try:
         yield
     except BadInput as error:

@@ -50,6 +50,40 @@ def test_the_docstring_of_a_public_function_begins_with_a_verb(package: Path):
     assert silent == []
 
 
+def raised(function: ast.FunctionDef) -> set[str]:
+    """The names of the errors that a function itself raises and lets out; `program` makes a line of them."""
+    left = {
+        node: ast.unparse(node.exc.func)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call)
+    }
+    for node in ast.walk(function):
+        if isinstance(node, ast.With) and any("program(" in ast.unparse(item) for item in node.items):
+            caught = list(left.values())
+        elif isinstance(node, ast.Try):
+            caught = [error for handler in node.handlers for error in handled(handler)]
+        else:
+            continue
+        within = {inner for line in node.body for inner in ast.walk(line)}
+        left = {raising: error for raising, error in left.items() if raising not in within or error not in caught}
+    return set(left.values())
+
+
+def handled(handler: ast.ExceptHandler) -> list[str]:
+    """The names of what an `except` catches; of "Exception" those that the library raises."""
+    names = [ast.unparse(node) for node in getattr(handler.type, "elts", [handler.type])]
+    return [*names, *(["BadInput", "ValueError"] if "Exception" in names else [])]
+
+
+def test_a_public_function_names_the_errors_that_it_raises():
+    silent = []
+    for path in sorted(base.ROOT.glob("lib/**/*.py")):
+        for function in functions(ast.parse(path.read_text())):
+            unnamed = sorted(error for error in raised(function) if error not in (ast.get_docstring(function) or ""))
+            silent += [f"{path.relative_to(base.ROOT)} {function.name}: {error}" for error in unnamed]
+    assert silent == []
+
+
 def test_the_docstring_of_a_module_begins_with_a_verb():
     first = {path: ast.get_docstring(ast.parse(path.read_text())) or "" for path in base.ROOT.glob("lib/**/*.py")}
     assert {path: text for path, text in first.items() if text.partition(" ")[0].strip(",") not in VERBS} == {}

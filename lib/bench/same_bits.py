@@ -39,7 +39,11 @@ NUMPY_FUNCTIONS = "arctan cos cosh exp expm1 log log1p log2 reciprocal sin sqrt 
 
 
 def run(device: str) -> list[dict]:
-    """Hash all kinds in a process of its own, which begins under the portable settings; one row a kind."""
+    """Hash all kinds in a process of its own, which begins under the portable settings; one row a kind.
+
+    Raises:
+        RuntimeError: that process has failed; its last words.
+    """
     command = [sys.executable, "-m", "lib.bench.same_bits", "--hashes"]
     done = subprocess.run(command, env=os.environ | portable.SETTINGS, capture_output=True, text=True, cwd=base.ROOT)
     if done.returncode:

@@ -62,7 +62,11 @@ def load(name: str, places: sources.Places = sources.PROJECT) -> Bitext:
 
 
 def prepare(name: str, places: sources.Places = sources.PROJECT) -> tuple[dict[str, Path], str]:
-    """Prepare a public set: its checked arrays, {"train_de": file, ...}, and where they came from."""
+    """Prepare a public set: its checked arrays, {"train_de": file, ...}, and where they came from.
+
+    Raises:
+        BadInput: no such set, and as `sources.prepare`.
+    """
     if name != PUBLIC:
         raise BadInput(f"no public pairs called {name!r}; there is: {PUBLIC}")
     return sources.prepare(name, read, places)

@@ -72,6 +72,9 @@ def load(name: str, part: str, count: int, layout: Layout, places: sources.Place
         name: one of grey digits, "mnist" or "digits".
         part: "train" or "test".
         count: how many canvases; more of them begin with the same ones.
+
+    Raises:
+        BadInput: another part, and as `make`.
     """
     if part not in SEEDS:
         raise BadInput(f"part {part!r}: known are {', '.join(SEEDS)}")

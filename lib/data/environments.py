@@ -47,6 +47,9 @@ def normalised_return(name: str, returns: np.ndarray | float) -> np.ndarray | fl
 
     Args:
         name: Gymnasium's, of any version, such as "HalfCheetah-v4".
+
+    Raises:
+        BadInput: there are no reference returns for it.
     """
     kind = name.split("-")[0]
     if kind not in REFERENCES:

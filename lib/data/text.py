@@ -105,7 +105,11 @@ def load(name: str, places: sources.Places = sources.PROJECT) -> Play:
 
 
 def prepare(name: str, places: sources.Places = sources.PROJECT) -> tuple[dict[str, Path], str]:
-    """Prepare a public text: its checked array, {"characters": file}, and where it came from (`sources.prepare`)."""
+    """Prepare a public text: its checked array, {"characters": file}, and where it came from (`sources.prepare`).
+
+    Raises:
+        BadInput: no such text, and as `sources.prepare`.
+    """
     if name == "grammar" or name not in names():
         raise BadInput(f"no public text called {name!r}; there is: tinyshakespeare")
     return sources.prepare(name, read, places)

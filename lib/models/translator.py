@@ -98,7 +98,11 @@ class Transformer(Translator):
         self.source_norm, self.norm = nn.LayerNorm(width), nn.LayerNorm(width)
 
     def embed(self, tokens: Tensor, first: int = 0) -> Tensor:
-        """Add the embeddings of tokens [N, T] and of their places, which begin at `first`; [N, T, width]."""
+        """Add the embeddings of tokens [N, T] and of their places, which begin at `first`; [N, T, width].
+
+        Raises:
+            BadInput: they reach beyond the window.
+        """
         last = first + tokens.shape[1]
         if last > len(self.places.weight):
             raise BadInput(f"a sentence of {last} tokens is longer than the window, {len(self.places.weight)}")

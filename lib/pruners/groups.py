@@ -231,6 +231,7 @@ def regroup(
     Raises:
         BadInput: an unknown name, what is no table, a layer without groups, or without room for so many coefficients,
             a run that there is not, or weights that are not finite. Nothing is changed then.
+        AssertionError: a weight has changed though groups were only released: an error of this module.
     """
     if carry not in CARRIES:
         raise BadInput(f"carry={carry!r}: known are {', '.join(CARRIES)}")

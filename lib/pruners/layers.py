@@ -169,7 +169,11 @@ def refuse_replicated(model: nn.Module, layers: Iterable[Prunable]) -> None:
 
 
 def survey(model: nn.Module) -> tuple[list[Prunable], list[Refused]]:
-    """Find what is prunable or `sparse`, and what looks as if it were and is not."""
+    """Find what is prunable or `sparse`, and what looks as if it were and is not.
+
+    Raises:
+        BadInput: no model, or a layer without the weight that its rule in `kinds` names.
+    """
     refuse_no_model(model)
     found: dict[int, list] = {}  # by the parameter behind it: path, module, attribute, layout or why not
     layers: list[Prunable] = []

@@ -53,6 +53,9 @@ def shuffled(scores: Scores, seed: int | Sequence[int], within: Mapping[str, Ten
         scores: of a network or of a stack.
         seed: of a stack one a run; a run's order is that of a single network with its seed.
         within: {layer's name: mask}; what it has removed stays where it is, and the others change places.
+
+    Raises:
+        BadInput: no `Scores`, or seeds that are not one a run.
     """
     if not isinstance(scores, Scores):
         raise BadInput(f"expected Scores, such as of `magnitude`, found a {type(scores).__name__}")

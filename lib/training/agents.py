@@ -43,7 +43,11 @@ RANKED = ("apart", "together", "alone")  # how a VAE's two networks are, see `bc
 
 
 def check(settings: AgentSettings) -> None:
-    """Refuse settings that no agent can have; the VAE's `ranked` and `latent_limit` where they are there."""
+    """Refuse settings that no agent can have; the VAE's `ranked` and `latent_limit` where they are there.
+
+    Raises:
+        BadInput: the name of the setting, its value and what is expected.
+    """
     where = type(settings).__name__
     with naming(where):
         refuse_uncounted(batch=settings.batch)

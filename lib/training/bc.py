@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from lib.base import BadInput
+from lib.base import BadInput, Count
 from lib.models.mlp import MLP, Bounded, generators
 from lib.models.vae import VAE
 from lib.training.agents import ACTING, INITIAL, Agent, Draws, Objective, Policy, Transitions, check
@@ -33,7 +33,7 @@ class BCSettings:
         precision: "float32", or "bfloat16" for autocast.
     """
 
-    hidden: tuple[int, ...] = (750, 750)
+    hidden: tuple[Count, ...] = (750, 750)
     batch: int = 100
     learning_rate: float = 1e-3
     latent_limit: float = 0.25
@@ -110,7 +110,7 @@ class PlainBCSettings:
         precision: "float32", or "bfloat16" for autocast.
     """
 
-    hidden: tuple[int, ...] = (256, 256)
+    hidden: tuple[Count, ...] = (256, 256)
     batch: int = 256
     learning_rate: float = 3e-4
     normalise: bool = True
@@ -148,7 +148,11 @@ class PlainBC(Agent):
         return []
 
     def loss(self, batch: Transitions, noise: list[Tensor]) -> Tensor:
-        """Compute the mean squared error of the actions, [run]."""
+        """Compute the mean squared error of the actions, [run].
+
+        Raises:
+            BadInput: the data have another number of actions than the agent.
+        """
         found = self.networks["actor"](batch.observations)
         if found.shape != batch.actions.shape:
             raise BadInput(f"the data have {batch.actions.shape[-1]} actions, the agent {found.shape[-1]}")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from lib.base import BadInput, naming, refuse_uncounted
+from lib.base import BadInput, Count, naming, refuse_uncounted
 from lib.models.mlp import MLP, Bounded, generators
 from lib.models.vae import VAE
 from lib.training.agents import ACTING, INITIAL, Agent, Draws, Objective, Policy, Transitions, check
@@ -42,8 +42,8 @@ class BCQSettings:
         precision: "float32", or "bfloat16" for autocast.
     """
 
-    hidden: tuple[int, ...] = (400, 300)
-    vae_hidden: tuple[int, ...] = (750, 750)
+    hidden: tuple[Count, ...] = (400, 300)
+    vae_hidden: tuple[Count, ...] = (750, 750)
     batch: int = 100
     learning_rate: float = 1e-3
     discount: float = 0.99

@@ -140,6 +140,9 @@ def score_of(name: str, data: Transitions, settings: Pruning) -> Callable[[Agent
 
     Returns:
         Scores by the parameters' names in `agent.networks`; a layer's network is the one it is ranked with.
+
+    Raises:
+        BadInput: from the function, a score that is no `pruners.Scores`, or has nothing for a layer.
     """
 
     def score(agent: Agent, step: int) -> pruners.Scores:

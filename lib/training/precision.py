@@ -10,7 +10,11 @@ PRECISIONS = ("float32", "bfloat16")
 
 
 def check(precision: str, where: str) -> None:
-    """Refuse a precision that is not one of PRECISIONS, naming whose setting it is."""
+    """Refuse a precision that is not one of PRECISIONS, naming whose setting it is.
+
+    Raises:
+        BadInput: another precision.
+    """
     if precision not in PRECISIONS:
         raise BadInput(f"{where}: precision={precision!r}: known are {', '.join(PRECISIONS)}")
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from lib.base import BadInput, aside, naming, refuse_uncounted
+from lib.base import BadInput, Count, aside, naming, refuse_uncounted
 from lib.models.mlp import MLP, Bounded, generators
 from lib.training import checkpoints
 from lib.training.callbacks import Callback
@@ -52,7 +52,7 @@ class Settings:
         precision: "float32", or "bfloat16" for autocast while learning; the critics' last layer stays in float32.
     """
 
-    hidden: tuple[int, ...] = (256, 256)
+    hidden: tuple[Count, ...] = (256, 256)
     batch: int = 256
     learning_rate: float = 3e-4
     discount: float = 0.99

@@ -193,6 +193,16 @@ def test_single_weights_are_pruned_as_by_unstructured_and_scopes_are_its():
         assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
+def test_whole_groups_rank_scores_in_their_own_precision():
+    """In float32 these scores would all be the same, and ties go by their place: the others would be kept."""
+    scores = pruners.Scores({"weight": torch.linspace(1e-12, 0, 8, dtype=torch.float64).view(2, 4) + 1}, {})
+    assert gs.whole_groups(scores, 0.5, {})["weight"].tolist() == [[True] * 4, [False] * 4]
+    assert gs.whole_groups(pruners.Scores({"weight": 2 - scores["weight"]}, {}), 0.5, {})["weight"].tolist() == [
+        [False] * 4,
+        [True] * 4,
+    ]
+
+
 def test_snip_scores_a_coefficient_as_if_it_were_the_only_parameter():
     net = grouped().double()
     x = images().double()
@@ -407,24 +417,3 @@ def test_whole_groups_of_a_convolution_are_those_of_its_own_shape(layer):
     (mask,) = gs.whole_groups(pruners.magnitude(model), 0.5).values()
     assert mask.shape == layer.weight.shape
     assert int(mask.sum()) == mask.numel() // 2
-
-
-def test_the_power_of_adagrads_memory_is_two():
-    model = nn.Linear(4, 4)
-    optimizer = torch.optim.Adagrad(model.parameters())
-    model(torch.ones(1, 4)).sum().backward()
-    optimizer.step()
-    assert [power for _, power in gs.moments(model.weight, [optimizer])] == [2]
-
-
-def test_to_forget_gradients_leaves_what_is_none_as_it_is():
-    model = nn.Sequential(nn.Linear(4, 4))
-    optimizer = torch.optim.Rprop(model.parameters())
-    model(torch.randn(3, 4)).sum().backward()
-    optimizer.step()
-    mask = torch.rand(4, 4) > 0.5
-    pruners.attach(model, {"0.weight": mask})
-    gs.forget(model, [optimizer])
-    state = optimizer.state[model[0].parametrizations.weight.original]
-    assert not bool(state["prev"][~mask].any())
-    assert bool((state["step_size"] > 0).all())

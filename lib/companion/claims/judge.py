@@ -113,6 +113,11 @@ def measure(claim: Claim, paper: Paper, runs: pd.DataFrame | None) -> Measured:
 
     From runs a cell may be an interval already, where there is more to it than seeds. The function is the one of this
     name in the paper's measures.py, which is found by the name of its folder.
+
+    Raises:
+        Unmeasurable: the function refuses these runs, such as for want of a seed.
+        BadInput: no such function, arguments that it does not take, a column that the table lacks, or a ValueError in
+            it.
     """
     function = measure_of(claim, paper)
     arguments = {k: v for k, v in claim.measure.items() if k not in ("function", "run", "bench")}

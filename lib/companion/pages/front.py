@@ -68,7 +68,11 @@ def index(lessons: Sequence[Lesson], others: Collection[str], found: str = "") -
 
 
 def commands(readme: str) -> str:
-    """Return the block with the two commands from README's text."""
+    """Return the block with the two commands from README's text.
+
+    Raises:
+        BadInput: there is none.
+    """
     block = re.search(r"^## Two commands\n.*?^(```\n.*?^```)$", readme, re.MULTILINE | re.DOTALL)
     if block is None:
         raise BadInput(

@@ -26,7 +26,11 @@ LOST = "a worker or the scheduler was killed (out of memory?); what is finished 
 
 @contextmanager
 def backend(scheduler: str | None, processes: int) -> Iterator[None]:
-    """Set where joblib sends the work: processes of this machine, or the workers of a Dask scheduler."""
+    """Set where joblib sends the work: processes of this machine, or the workers of a Dask scheduler.
+
+    Raises:
+        BadInput: no scheduler answers, it has no workers, or a worker was lost within.
+    """
     if scheduler is None:
         deaf = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}  # Ctrl-C is for this process
         with joblib.parallel_config("loky", n_jobs=processes, **deaf):

@@ -91,7 +91,11 @@ class Grid:
         return entries.get(self.needs[key], {"rows": None})["rows"] if key in self.needs else []
 
     def table(self, rows: list[dict]) -> pd.DataFrame:
-        """Put rows into the experiment's columns, sorted by its index."""
+        """Put rows into the experiment's columns, sorted by its index.
+
+        Raises:
+            BadInput: two rows have the same index.
+        """
         index = list(self.index)
         table = pd.DataFrame(rows, columns=list(self.experiment.COLUMNS))
         twice = table[table.duplicated(index)]

@@ -25,7 +25,11 @@ _recorded = lru_cache(maxsize=KEPT)(recorded)
 
 
 def check(source: str, quality: str, transitions: int | None) -> None:
-    """Refuse what `load` cannot give, before anything is recorded or fetched. Arguments as there."""
+    """Refuse what `load` cannot give, before anything is recorded or fetched. Arguments as there.
+
+    Raises:
+        BadInput: another source, a quality that is not recorded, or a number of transitions that is none.
+    """
     if source not in SOURCES:
         raise BadInput(f"offline data {source!r}: known are {', '.join(SOURCES)}")
     if source == "recorded" and quality not in policies.WHICH:

@@ -68,7 +68,11 @@ class Bundle:
         return len(self.rewards)
 
     def take(self, count: int) -> Bundle:
-        """Take the first transitions alone."""
+        """Take the first transitions alone.
+
+        Raises:
+            BadInput: fewer than one, or more than there are.
+        """
         if not isinstance(count, Integral) or not 1 <= count <= len(self):
             raise BadInput(f"{self.source} has {len(self)} transitions; {count} of them cannot be taken")
         arrays = [field.name for field in fields(self) if field.name not in ("source", "env")]

@@ -32,6 +32,9 @@ def recorded(
     Args:
         policy: "expert" or "medium", one of this project's own, or any function from observations [n, o] to actions.
         noise: standard deviation of the noise in units of the bound.
+
+    Raises:
+        BadInput: no whole number of transitions, a seed or a noise below 0, or as `episode`.
     """
     known = environment(env)
     if transitions % 1 or transitions < 1 or seed < 0 or not 0 <= noise < np.inf:
@@ -55,7 +58,11 @@ def recorded(
 def episode(
     game: gymnasium.Env, act: Act, draw: np.random.Generator, noise: float, limit: int
 ) -> dict[str, np.ndarray]:
-    """Play one episode, or its first `limit` steps, as the arrays of a `Bundle`."""
+    """Play one episode, or its first `limit` steps, as the arrays of a `Bundle`.
+
+    Raises:
+        BadInput: the policy's actions have another shape than the environment's.
+    """
     observation, _ = game.reset(seed=int(draw.integers(2**31)))
     shocks = noise * draw.standard_normal((STEPS, *game.action_space.shape), dtype=np.float32)
     seen, actions, rewards = [observation.astype(np.float32)], [], []

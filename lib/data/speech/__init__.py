@@ -20,7 +20,11 @@ NAMES = ("synthetic", *FORMS)
 
 
 def load(name: str) -> Speech:
-    """Load the corpus called `name`, one of NAMES; the features of a recorded one are computed at its first use."""
+    """Load the corpus called `name`, one of NAMES; the features of a recorded one are computed at its first use.
+
+    Raises:
+        BadInput: no such corpus.
+    """
     if name not in NAMES:
         raise BadInput(f"no corpus called {name!r}; there are: {', '.join(NAMES)}")
     return cached() if name == "synthetic" else recorded(name)

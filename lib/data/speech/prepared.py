@@ -124,7 +124,11 @@ def _files(name: str, form: str, places: sources.Places) -> dict[str, Path]:
 
 
 def store(clips: Sequence[Clip], files: dict[str, Path]) -> None:
-    """Compute the features of clips into the arrays of `Utterances`, with one clip in memory at a time."""
+    """Compute the features of clips into the arrays of `Utterances`, with one clip in memory at a time.
+
+    Raises:
+        BadInput: a clip holds samples that are not finite.
+    """
     starts = np.cumsum([0, *(frames(clip.samples) for clip in clips)])
     names = sorted({clip.speaker for clip in clips})
     labels = {speaker: label for label, speaker in enumerate(names)}

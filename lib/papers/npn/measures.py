@@ -251,6 +251,9 @@ def weights(network: str, architecture: str) -> int:
     Args:
         network: a key of NETWORKS.
         architecture: open gates of each layer, such as "7-9-109-30"; of the moons "64-50".
+
+    Raises:
+        BadInput: as many numbers as the network has layers with gates were expected.
     """
     layers, counts = _layers(network), _counts(architecture)
     if len(counts) != len(layers):

@@ -131,6 +131,9 @@ def megabytes(network: str, form: str, sparsity: float = 0.0) -> float:
     """Measure one cell of Table 1: the file of a BCQ network in a format, in 1e6 bytes. The unit is the paper's too.
 
     Which weights are gone matters little to the size; here they are the smallest of the network.
+
+    Raises:
+        BadInput: another network or format.
     """
     networks = bcq_networks()
     if network not in networks or form not in FORMATS:

@@ -62,6 +62,9 @@ def improvement(
     Args: as `error`, and
         without: lists of trials that do not count.
         paired: systems of one seed branch off from one training (see `log_interval`).
+
+    Raises:
+        BadInput: no system on one of the sides, or one twice.
     """
     refuse_twice(systems=[*systems, *over])
     if not systems or not over:

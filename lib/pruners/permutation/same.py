@@ -66,6 +66,9 @@ def compare(model: nn.Module, permuted: nn.Module, inputs: Inputs) -> None:
     """Stop if the permuted network does not compute the same in both modes: a rule of `channels` is wrong then.
 
     Where the network does not run in training mode, as one that then wants targets, a warning says so (`Unchecked`).
+
+    Raises:
+        RuntimeError: an output has changed.
     """
     if change := difference(outputs(model, inputs), outputs(permuted, inputs)):
         raise RuntimeError(f"permute: an output changed by {change:.2g}; lib.pruners.permutation.channels is wrong")

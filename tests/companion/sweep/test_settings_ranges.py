@@ -30,7 +30,15 @@ REFUSED = [
     ("gst_bc", ("tasks", 0, "seeds"), 0, "tasks[0].seeds: expected at least 1, found 0"),
     ("gst_bc", ("tasks", 0, "ramp"), 5.0, "tasks[0].ramp: expected a number from 0 to 1, found 5.0"),
     ("gst_td3", ("tasks", 0, "ramp"), 5.0, "tasks[0].ramp: expected a number from 0 to 1, found 5.0"),
+    ("offline_rl", ("bc", "hidden"), [256, 0], "bc.hidden[1]: expected at least 1, found 0"),
+    ("offline_rl", ("bcq", "vae_hidden"), [-1], "bcq.vae_hidden[0]: expected at least 1, found -1"),
+    ("gst_td3", ("tasks", 0, "td3", "hidden"), [0], "td3.hidden[0]: expected at least 1, found 0"),
     ("npn_moons", ("seeds",), [], "npn_moons.seeds: expected at least one value, found []"),
+    ("npn_moons", ("seeds",), [-1], "npn_moons.seeds[0]: expected at least 0, found -1"),
+    ("npn_moons", ("start",), [3, 0], "npn_moons.start[1]: expected at least 1, found 0"),
+    ("npn_ablations", ("seeds",), [-1], "npn_ablations.seeds[0]: expected at least 0, found -1"),
+    ("npn_ablations", ("variants", 0, "taus"), [1.5], "taus[0]: expected a number from 0 to 1, found 1.5"),
+    ("npn_ablations", ("variants", 0, "start"), [0], "start[0]: expected at least 1, found 0"),
     ("npn_moons", ("sparsify", "drops"), [-5], "sparsify.drops[0]: expected at least 1, found -5"),
 ]
 

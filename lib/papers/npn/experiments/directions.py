@@ -25,12 +25,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
 from lib import pruners
-from lib.base import BadInput, refuse_twice
+from lib.base import BadInput, Count, Range, refuse_twice
 from lib.companion.sweep.context import Context
 from lib.models.alexnet import alexnet
 from lib.models.lenet import lenet5, small_lenet
@@ -72,9 +73,9 @@ class Directions:
         shares: of the weights; a row is kept, besides, of the first epoch that leaves sparsify no more than each.
     """
 
-    seeds: tuple[int, ...]
+    seeds: tuple[Annotated[int, Range(0)], ...]
     every: int
-    start: tuple[int, ...]
+    start: tuple[Count, ...]
     sparsify: GatedTraining
     expand: GatedTraining
     sparsify_script: GatedTraining | None = None
@@ -162,6 +163,9 @@ def train_direction(
         configuration: one of `Directions.configurations`.
         build: makes the whole network, untrained.
         needed: the rows of the configuration that `needs` names.
+
+    Raises:
+        BadInput: it needs rows, and has none.
     """
     direction, seed = configuration["direction"], configuration["seed"]
     training = GatedTraining(**configuration["training"])

@@ -10,10 +10,11 @@ asks for it. So one session is measured at several.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import Annotated
 
 import torch
 
-from lib.base import BadInput, refuse_unknown
+from lib.base import BadInput, Count, Range, refuse_unknown
 from lib.companion.sweep.context import Context
 from lib.data import vision
 from lib.papers.npn.experiments import directions
@@ -40,9 +41,9 @@ class Variant:
 
     name: str
     training: GatedTraining
-    start: tuple[int, ...] = ()
+    start: tuple[Count, ...] = ()
     kind: str = "sigmoid"
-    taus: tuple[float, ...] = (0.5,)
+    taus: tuple[Annotated[float, Range(0, 1)], ...] = (0.5,)
 
     def __post_init__(self):
         if not self.taus or len(set(self.taus)) < len(self.taus):
@@ -53,7 +54,7 @@ class Variant:
 class Settings:
     """These settings name the variants of one network on one data set; each is trained with every seed."""
 
-    seeds: tuple[int, ...]
+    seeds: tuple[Annotated[int, Range(0)], ...]
     variants: tuple[Variant, ...]
     data: str = "digits"
     network: str = "small_lenet"

@@ -182,6 +182,9 @@ def lda_directions(vectors: np.ndarray, speakers: np.ndarray, count: int) -> np.
 
     W is shrunk towards a multiple of the identity by Ledoit and Wolf's rule: there may be fewer utterances than it has
     entries.
+
+    Raises:
+        BadInput: the embeddings of each speaker are all the same.
     """
     data = SpeakerStatistics.of(vectors, speakers)
     _, index = np.unique(speakers, return_inverse=True)

@@ -91,6 +91,9 @@ def min_dcf(
 
     Args:
         prior: probability that one speaker spoke both.
+
+    Raises:
+        BadInput: a prior outside (0, 1).
     """
     if not 0 < prior < 1:
         raise BadInput(f"prior={prior} must lie in (0, 1)")

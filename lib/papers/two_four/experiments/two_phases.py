@@ -123,6 +123,9 @@ class SecondPhase:
         Args:
             models: of phase 1: dense, dense_twice and sparse; they are left as they are.
             labels: how many, drawn without repetition; None: all.
+
+        Raises:
+            BadInput: more labels than there are passages.
         """
         there = len(self.labels["train"])
         if labels is not None and labels > there:
