@@ -46,7 +46,7 @@ def check(settings: AgentSettings) -> None:
     """Refuse settings that no agent can have; the VAE's `ranked` and `latent_limit` where they are there.
 
     Raises:
-        BadInput: the name of the setting, its value and what is expected.
+        BadInput: a batch below 1, a rate or a `latent_limit` that is not above 0, an unknown `precision` or `ranked`.
     """
     where = type(settings).__name__
     with naming(where):

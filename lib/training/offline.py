@@ -142,7 +142,7 @@ def score_of(name: str, data: Transitions, settings: Pruning) -> Callable[[Agent
         Scores by the parameters' names in `agent.networks`; a layer's network is the one it is ranked with.
 
     Raises:
-        BadInput: from the function, a score that is no `pruners.Scores`, or has nothing for a layer.
+        BadInput: raised by the function that is returned: the score is no `pruners.Scores`, or has nothing for a layer.
     """
 
     def score(agent: Agent, step: int) -> pruners.Scores:

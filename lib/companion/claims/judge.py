@@ -116,8 +116,9 @@ def measure(claim: Claim, paper: Paper, runs: pd.DataFrame | None) -> Measured:
 
     Raises:
         Unmeasurable: the function refuses these runs, such as for want of a seed.
-        BadInput: no such function, arguments that it does not take, a column that the table lacks, or a ValueError in
-            it.
+        BadInput: the function is missing, does not take these arguments, asks for a column that the table lacks, or
+            stops with a ValueError.
+        WentWrong: it says that something went wrong.
     """
     function = measure_of(claim, paper)
     arguments = {k: v for k, v in claim.measure.items() if k not in ("function", "run", "bench")}

@@ -29,7 +29,7 @@ def backend(scheduler: str | None, processes: int) -> Iterator[None]:
     """Set where joblib sends the work: processes of this machine, or the workers of a Dask scheduler.
 
     Raises:
-        BadInput: no scheduler answers, it has no workers, or a worker was lost within.
+        BadInput: no scheduler answers, it has no workers, or a worker or a process of this machine was lost within.
     """
     if scheduler is None:
         deaf = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}  # Ctrl-C is for this process

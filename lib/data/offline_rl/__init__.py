@@ -28,7 +28,7 @@ def check(source: str, quality: str, transitions: int | None) -> None:
     """Refuse what `load` cannot give, before anything is recorded or fetched. Arguments as there.
 
     Raises:
-        BadInput: another source, a quality that is not recorded, or a number of transitions that is none.
+        BadInput: another source, a quality that is not recorded, or fewer than one transition.
     """
     if source not in SOURCES:
         raise BadInput(f"offline data {source!r}: known are {', '.join(SOURCES)}")

@@ -34,7 +34,8 @@ def recorded(
         noise: standard deviation of the noise in units of the bound.
 
     Raises:
-        BadInput: no whole number of transitions, a seed or a noise below 0, or as `episode`.
+        BadInput: no whole number of transitions, a seed below 0, a noise that is none, an unknown environment or
+            policy, or as `episode`.
     """
     known = environment(env)
     if transitions % 1 or transitions < 1 or seed < 0 or not 0 <= noise < np.inf:

@@ -127,7 +127,7 @@ def store(clips: Sequence[Clip], files: dict[str, Path]) -> None:
     """Compute the features of clips into the arrays of `Utterances`, with one clip in memory at a time.
 
     Raises:
-        BadInput: a clip holds samples that are not finite.
+        BadInput: a clip's features are not finite, because its samples are not.
     """
     starts = np.cumsum([0, *(frames(clip.samples) for clip in clips)])
     names = sorted({clip.speaker for clip in clips})

@@ -253,7 +253,7 @@ def weights(network: str, architecture: str) -> int:
         architecture: open gates of each layer, such as "7-9-109-30"; of the moons "64-50".
 
     Raises:
-        BadInput: as many numbers as the network has layers with gates were expected.
+        BadInput: an unknown network, or an architecture that is not one whole number for each of its layers with gates.
     """
     layers, counts = _layers(network), _counts(architecture)
     if len(counts) != len(layers):

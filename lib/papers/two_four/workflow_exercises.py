@@ -155,7 +155,7 @@ EXERCISES: dict[str, Checker] = {
             0.016: "this is the share; the question is for points, that is percent.",
         },
         second="The three differences are between 0 and 3 points.",
-        learned="A fair rival has the same start. This mask was chosen for other weights: here it is one of many.",
+        learned="A fair rival has the same start. The mask costs points here because it was chosen for other weights.",
     ),
     "24.1": number(
         6.35 / 127,
