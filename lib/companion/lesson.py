@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from string import Formatter
 
@@ -131,6 +131,23 @@ def hedged(text: str) -> str:
     flat = re.sub(r"\s+", " ", text)
     found = (re.search(hedge, flat, re.IGNORECASE) for hedge in HEDGES)
     return next((match[0] for match in found if match), "")
+
+
+def listed(words: Iterable[object], form: str = "", last: str = "and") -> str:
+    """Write a list as a sentence does: "a", "a and b", "a, b and c".
+
+    Args:
+        form: how each is written, as in `format`: ".0f" for numbers without decimals.
+        last: the word before the last one, "and" or "or".
+
+    Raises:
+        BadInput: there is nothing to list.
+    """
+    words = [format(word, form) for word in words]
+    if not words:
+        raise BadInput("there is nothing to list: expected one word or more")
+    *first, end = words
+    return f"{', '.join(first)} {last} {end}" if first else end
 
 
 def say(text: str, rests_on: Mapping[str, str] | None = None, **values: object) -> None:

@@ -86,6 +86,14 @@ def test_words_that_leave_the_answer_to_the_reader_are_found(text: str, words: s
     assert lesson.hedged(text) == words
 
 
+def test_a_list_is_written_as_a_sentence_has_it():
+    assert [lesson.listed(range(count)) for count in (1, 2, 3)] == ["0", "0 and 1", "0, 1 and 2"]
+    assert lesson.listed(iter("abc"), last="or") == "a, b or c"
+    assert lesson.listed((1.26, 1000), ",.1f") == "1.3 and 1,000.0"
+    with pytest.raises(BadInput, match="nothing to list"):
+        lesson.listed([])
+
+
 def test_a_function_is_shown_as_it_stands(monkeypatch: pytest.MonkeyPatch):
     import IPython.display
 
