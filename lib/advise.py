@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lib import base, pruners
-from lib.base import BadInput, atomic, to_write
+from lib.base import BadInput, atomic, to_write, type_of
 from lib.kernels import two_four
 from lib.kernels.products import csr, csr_linear, int8_linear, padded, quantised
 from lib.kernels.timing import rounds
@@ -115,7 +115,8 @@ def advise(
             rows.append(row | {"use": "dense", "why": why})
         else:
             times = _times(layer.name, matrix, n, seconds)
-            found = verdict(times, two_four.backend(dtype, device, n, m * k), rule_of_thumb(layer, n))
+            backend = two_four.backend(dtype, device, n, m * k)
+            found = verdict(times, backend, rule_of_thumb(layer, n), row["sparsity"] > 0)
             if own != dtype:
                 found["why"] += f"; timed in {str(dtype)[6:]}, the layer is {str(own)[6:]}"
             rows.append(row | {f"{key}_ms": median(each) for key, each in times.items()} | found)
@@ -148,22 +149,26 @@ def _times(layer: str, matrix: Tensor, n: int, seconds: float) -> dict[str, list
         raise BadInput(f"{layer}: {n:,} rows do not fit into memory; a smaller --batch") from error
 
 
-def verdict(times: Mapping[str, Sequence[float]], backend: str, thumb: str = "") -> dict[str, str]:
+def verdict(times: Mapping[str, Sequence[float]], backend: str, thumb: str = "", sparse: bool = True) -> dict[str, str]:
     """Return {use, why}: the fastest way if it is clearly faster than dense, and how the others compare with dense.
 
     Clearly is: with 95 % confidence the median over rounds of the ratio of both times, taken in the same round, is
     above CLEARLY. A way that is not, and that may be as fast as dense with the same confidence, is a tie. Where 2:4 is
-    computed densely it is never advised, and no tie either: it is the same product.
+    computed densely it is never advised, and no tie either: it is the same product. Nor is CSR where no weight is zero:
+    it reads more than the dense product does, so that it can be ahead only by an accident of the timing.
 
     Args:
         times: milliseconds of each round of each of METHODS.
         backend: how the 2:4 product was computed; "dense" means that there was no sparse one to take.
         thumb: a rule of thumb that applies.
+        sparse: whether a weight is zero.
     """
     gains = {method: median(times["dense"]) / median(each) for method, each in times.items() if method != "dense"}
     least = {method: surely(times["dense"], times[method]) for method in gains}
     most = {method: 1 / surely(times[method], times["dense"]) for method in gains}
-    real = [method for method in gains if not (method == "two_four" and backend == "dense")]
+    never = {"two_four"} if backend == "dense" else set()
+    never |= set() if sparse else {"csr"}
+    real = [method for method in gains if method not in never]
     able = [method for method in real if least[method] > CLEARLY]
     close = [method for method in real if most[method] >= 1] if not able else []
     use = max(able, key=gains.get) if able else TIE if close else "dense"
@@ -297,7 +302,7 @@ def built(name: str) -> nn.Module:
     except (Exception, SystemExit) as error:  # whatever a stranger's code raises
         raise BadInput(f"{name} cannot be built: {_line(error)}") from error
     if not isinstance(model, nn.Module):
-        raise BadInput(f"{name} gives a {type(model).__name__}, expected a torch.nn.Module")
+        raise BadInput(f"{name} gives {type_of(model)}, expected a torch.nn.Module")
     return model
 
 

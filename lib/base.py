@@ -61,7 +61,7 @@ def program(name: str, stopped: str = "stopped; files are whole, the same comman
         stopped: what is said after Ctrl-C.
 
     Raises:
-        SystemExit: status 2 for bad input, numbers that are none any more and what the disk refuses, 130 for Ctrl-C,
+        SystemExit: status 2 for bad input, training that has diverged and what the disk refuses, 130 for Ctrl-C,
             141 for a closed pipe.
     """
     try:
@@ -87,13 +87,16 @@ def extra(name: str, package: str = "companion") -> Iterator[None]:
     """Import what a program stands on, or say in a line which of this project's extras brings it.
 
     Raises:
-        SystemExit: status 2; a package is not installed.
+        SystemExit: status 2 if a package is not installed, 130 for Ctrl-C while packages are being loaded.
     """
     try:
         yield
     except ModuleNotFoundError as error:
         print(f"{name}: {error.name} is not installed: pip install '.[{package}]' in the checkout", file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:
+        print(f"{name}: stopped before it began", file=sys.stderr)
+        sys.exit(130)
 
 
 @dataclass(frozen=True)
@@ -224,6 +227,14 @@ def build(cls: type[T], content: Any, where: str) -> T:
         return cls(**values)
     except BadInput as error:
         raise BadInput(f"{where}: {error}") from error
+
+
+def type_of(value: Any) -> str:
+    """Say what a value is, with its article: "a list", "an int", and "None" without one."""
+    if value is None:
+        return "None"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
 
 
 def refuse_unknown(task: Any, **known: Collection[str]) -> None:

@@ -4,6 +4,7 @@ Counted are the outputs of cells that call `check`, after you have executed the 
 prints could say "right" without having been checked, so that it is named for you to look at.
 """
 
+import argparse
 import re
 import sys
 from pathlib import Path
@@ -25,12 +26,21 @@ def verdicts(notebook: nbformat.NotebookNode) -> dict[str, str]:
 
 
 def main() -> None:
-    """Print a line an exercise, and how many are right."""
-    for path in map(Path, sys.argv[1:]):
-        found = verdicts(nbformat.read(path, as_version=4))
+    """Print a line an exercise, and how many are right; for a file that is no notebook one line, status 1."""
+    parser = argparse.ArgumentParser(description="Say which exercises of executed notebooks are right.")
+    parser.add_argument("notebook", nargs="+", type=Path)
+    damaged = False
+    for path in parser.parse_args().notebook:
+        try:
+            found = verdicts(nbformat.read(path, as_version=4))
+        except (OSError, ValueError, AttributeError, nbformat.reader.NotJSONError) as error:
+            print(f"{path}: no notebook that can be read ({str(error).splitlines()[0]:.80})")
+            damaged = True
+            continue
         print(f"{path.name}: {list(found.values()).count('right')} of {len(found)} right")
         for name, said in sorted(found.items()):
             print(f"  {name} {said}")
+    sys.exit(int(damaged))
 
 
 if __name__ == "__main__":

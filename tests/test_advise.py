@@ -9,7 +9,7 @@ from scipy.stats import binom
 from torch import nn
 from torch.nn import functional as F
 
-from lib import pruners
+from lib import base, pruners
 from lib.advise import COLUMNS, METHODS, TIE, advise, main, measure, surely, verdict
 from lib.base import BadInput
 
@@ -134,6 +134,18 @@ def test_a_2_4_product_that_is_computed_densely_is_no_tie_with_dense():
     assert verdict(times, "dense")["use"] == "dense"
 
 
+def test_csr_is_never_advised_for_a_matrix_without_zeros():
+    times = {"dense": [9.0] * 9, "int8": [3.0] * 9, "two_four": [9.0] * 9, "csr": [1.0] * 9}
+    assert verdict(times, "dense")["use"] == "csr"
+    assert verdict(times, "dense", sparse=False)["use"] == "int8"  # an accident of the timing
+
+
+def test_ctrl_c_while_packages_are_loaded_is_one_line(capsys):
+    with pytest.raises(SystemExit) as stop, base.extra("lib.some"):
+        raise KeyboardInterrupt
+    assert (stop.value.code, capsys.readouterr().err) == (130, "lib.some: stopped before it began\n")
+
+
 def test_of_ten_thousand_coins_the_bound_lies_above_the_middle_in_at_most_one_of_forty():
     ratios = torch.rand(10_000, 15, generator=torch.Generator().manual_seed(0)) + 0.5
     wrong = sum(surely([1.0] * 15, (1 / one).tolist()) > 1 for one in ratios)
@@ -196,7 +208,7 @@ def test_what_cannot_be_measured_is_refused_in_one_line():
         advise(nn.ReLU(), 1)
     with pytest.raises(BadInput, match="Linear is a class: expected a model of it, such as Linear"):
         advise(nn.Linear, 1)
-    with pytest.raises(BadInput, match=r"expected a model, a torch\.nn\.Module, found a OrderedDict"):
+    with pytest.raises(BadInput, match=r"expected a model, a torch\.nn\.Module, found an OrderedDict"):
         advise(nn.Linear(2, 2).state_dict(), 1)
     with pytest.raises(BadInput, match="weight holds numbers that are not finite"):
         advise(nn.Linear(2, 2).requires_grad_(False).apply(lambda layer: layer.weight.fill_(torch.nan)), 1)

@@ -1,8 +1,10 @@
 """What every public docstring of the library has to be, and each module's."""
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -50,16 +52,22 @@ def test_the_docstring_of_a_public_function_begins_with_a_verb(package: Path):
     assert silent == []
 
 
-def raised(function: ast.FunctionDef) -> set[str]:
-    """The names of the errors that a function itself raises and lets out; `program` makes a line of them."""
-    left = {
-        node: ast.unparse(node.exc.func)
-        for node in ast.walk(function)
-        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call)
-    }
+def raised(function: ast.FunctionDef, refusing: Mapping[str, str] = MappingProxyType({})) -> set[str]:
+    """The names of the errors that a function lets out, raised by itself or by a helper; of those {name: error}.
+
+    `program` makes a line of them.
+    """
+    left = {}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            left[node] = ast.unparse(node.exc.func)
+        elif isinstance(node, ast.Call) and (error := refusing.get(ast.unparse(node.func).split(".")[-1])):
+            left[node] = error
     for node in ast.walk(function):
         if isinstance(node, ast.With) and any("program(" in ast.unparse(item) for item in node.items):
             caught = list(left.values())
+        elif isinstance(node, ast.With) and any("suppress(" in ast.unparse(item) for item in node.items):
+            caught = re.findall(r"\w+", ast.unparse(node.items[0]))
         elif isinstance(node, ast.Try):
             caught = [error for handler in node.handlers for error in handled(handler)]
         else:
@@ -69,17 +77,30 @@ def raised(function: ast.FunctionDef) -> set[str]:
     return set(left.values())
 
 
+def refusers(tree: ast.AST) -> dict[str, str]:
+    """The helpers of a module that are there to refuse, {name: the error that they raise}."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    refusing = [function for function in functions if re.match("_?(refuse|check)_", function.name)]
+    return {function.name: error for function in refusing for error in raised(function)}
+
+
 def handled(handler: ast.ExceptHandler) -> list[str]:
     """The names of what an `except` catches; of "Exception" those that the library raises."""
     names = [ast.unparse(node) for node in getattr(handler.type, "elts", [handler.type])]
     return [*names, *(["BadInput", "ValueError"] if "Exception" in names else [])]
 
 
-def test_a_public_function_names_the_errors_that_it_raises():
+def test_a_public_function_names_the_errors_that_it_raises_itself_or_by_a_helper_that_refuses():
+    trees = {path: ast.parse(path.read_text()) for path in sorted(base.ROOT.glob("lib/**/*.py"))}
+    helpers = {path: refusers(tree) for path, tree in trees.items()}
+    known = {name: error for own in helpers.values() for name, error in own.items() if not name.startswith("_")}
+    assert known["refuse_twice"] == "BadInput"
     silent = []
-    for path in sorted(base.ROOT.glob("lib/**/*.py")):
-        for function in functions(ast.parse(path.read_text())):
-            unnamed = sorted(error for error in raised(function) if error not in (ast.get_docstring(function) or ""))
+    for path, tree in trees.items():
+        refusing = known | helpers[path]
+        for function in functions(tree):
+            said = ast.get_docstring(function) or ""
+            unnamed = sorted(error for error in raised(function, refusing) if error not in said)
             silent += [f"{path.relative_to(base.ROOT)} {function.name}: {error}" for error in unnamed]
     assert silent == []
 

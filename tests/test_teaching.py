@@ -4,7 +4,9 @@ import importlib.util
 import re
 import subprocess
 import sys
+from pathlib import Path
 
+import nbformat
 import pytest
 from nbformat import v4
 
@@ -93,3 +95,15 @@ def test_collecting_counts_what_the_checker_said_and_not_what_somebody_typed():
         "20.5": "right",
         "20.6": "no output",
     }
+
+
+def test_a_file_that_is_no_notebook_is_named_and_the_others_are_told_of(tmp_path: Path):
+    (tmp_path / "empty.ipynb").write_text("")
+    nbformat.write(nbformat.v4.new_notebook(), tmp_path / "done.ipynb")
+    names = ["absent.ipynb", "empty.ipynb", ".", "done.ipynb"]
+    command = [sys.executable, FOLDER / "collect.py", *names]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    assert (done.returncode, done.stderr, lines[-1]) == (1, "", "done.ipynb: 0 of 0 right")
+    assert [line.split(": ")[0] for line in lines[:3]] == names[:3]
+    assert all(": no notebook that can be read (" in line for line in lines[:3])

@@ -144,7 +144,11 @@ def check_criterion(criterion: Mapping[str, object]) -> None:
 
 
 def in_words(criterion: Mapping[str, object]) -> str:
-    """Write a criterion in words: "at least -1", "between 43.5 and 44.5"."""
+    """Write a criterion in words: "at least -1", "between 43.5 and 44.5".
+
+    Raises:
+        BadInput: a criterion of no known kind, or with bounds that are no numbers.
+    """
     check_criterion(criterion)
     kind, bound = next(iter(criterion.items()))
     numbers = [f"{number:g}" for number in (bound if isinstance(bound, list) else [bound])]
@@ -158,7 +162,7 @@ def verdict(measured: Interval, criterion: Mapping[str, object]) -> str:
     strict: the interval excludes the bound. An exact value, low = high, is simply inside or outside.
 
     Raises:
-        BadInput: an interval that is no number, or a criterion that is none.
+        BadInput: an interval that is no number, or a criterion of no known kind.
     """
     check_criterion(criterion)
     if math.isnan(measured.low) or math.isnan(measured.high):
@@ -181,6 +185,9 @@ def seeds_to_decide(measured: Interval, criterion: Mapping[str, object]) -> int 
     Returns:
         None where no number of seeds is known to do it: it is not known how seeds narrow the interval (a single one
         says nothing of it), or the value lies on the bound, or what seeds cannot narrow is too wide by itself.
+
+    Raises:
+        BadInput: a criterion of no known kind, or with bounds that are no numbers.
     """
 
     def decides(seeds: int) -> bool:

@@ -119,6 +119,9 @@ def limit(block: int) -> float:
     Frequency 0, and B / 2 of an even B, are real and take one product of 1 / B^2 of the size each; the others are
     complex and come in pairs of conjugates, of which one is computed: four real products. So 2 for B = 2, 2.67 for 4,
     4.57 for 8. (Three products for a complex one would give 3.2 for 4.)
+
+    Raises:
+        BadInput: a block size that is no count.
     """
     refuse_uncounted(block=block)
     real = 2 - block % 2
@@ -129,6 +132,9 @@ def transform(block: int, dtype: torch.dtype = torch.float32, device: str | torc
     """Make the orthonormal Fourier transform of real numbers as a matrix [B, B]; its inverse is its transpose.
 
     Rows: frequency 0, then B / 2 if B is even, then the real and the imaginary part of each of the others.
+
+    Raises:
+        BadInput: a block size that is no count.
     """
     refuse_uncounted(block=block)
     places = torch.arange(block, dtype=torch.float64, device=device)

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lib.base import BadInput, atomic, to_write
+from lib.base import BadInput, atomic, to_write, type_of
 
 MAGIC = b"sparse1\n"
 METADATA = "__metadata__"  # in the header, beside the tensors' names, as safetensors calls it
@@ -111,7 +111,7 @@ def save(state: Mapping[str, Tensor], path: str | Path) -> None:
     """
     path = to_write(path)
     if not isinstance(state, Mapping):
-        raise BadInput(f"expected a state_dict, tensors by name, found a {type(state).__name__}")
+        raise BadInput(f"expected a state_dict, tensors by name, found {type_of(state)}")
     if METADATA in state:
         raise BadInput(f"a tensor is called {METADATA}, which the file calls its notes: give it another name")
     if others := [name for name, one in state.items() if not _dense(one)]:

@@ -61,7 +61,7 @@ class SparseLinear(nn.Module):
         """
         if torch.is_autocast_enabled(input.device.type):
             with torch.autocast(input.device.type, enabled=False):
-                return self(input.to(self.values.dtype))
+                return self.forward(input.to(self.values.dtype))  # hooks have been called
         if torch.compiler.is_exporting() or torch.jit.is_tracing():
             return F.linear(input, self.weight, self.bias)
         if input.shape[-1:] != self.shape[1:]:

@@ -68,7 +68,7 @@ def curve(rows: int, columns: int, value_bits: int, sparsities: Sequence[float],
         columns format (FORMATS, entropy_coded, floor), sparsity, bits (a weight), bytes (of the matrix).
 
     Raises:
-        BadInput: a negative seed.
+        BadInput: a negative seed, a sparsity outside [0, 1], or, at a sparsity of 0.5, columns that 4 does not divide.
     """
     refuse_uncounted(0, seed=seed)
     places, draw = rows * columns, np.random.default_rng(seed)

@@ -70,7 +70,7 @@ class Fusion(nn.Module):
         self.convolution = nn.Sequential(*(separable(channels, channels) for _ in range(depth)))
 
     def importance(self) -> Tensor:
-        """Return the weight of each map; they sum to 1. [inputs]"""
+        """Return the weight of each map, [inputs]; as the paper reads they sum to 1, in FRSKD nearly, or to 0."""
         if self.reading == "paper":
             return self.weights.softmax(0)
         positive = self.weights.relu()

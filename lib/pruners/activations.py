@@ -37,7 +37,8 @@ def prune(model: nn.Module, n: int = 2, m: int = 4, select: Select = None) -> No
             more than one product, shares its weight, or has channels that m does not divide is left out with a warning.
 
     Raises:
-        BadInput: an n and m that are none, a layer that is named and does not fit, or none that does.
+        BadInput: n and m that are not whole numbers with 0 < n < m, a layer that is named and does not fit, or none
+            that does.
     """
     check_n_of_m("activations.prune", n, m, None)
     layers = prunable(model, fitting(model) if select is None else select)

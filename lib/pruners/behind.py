@@ -57,15 +57,18 @@ def hook_of(module: nn.Module, attribute: str) -> WeightNorm | prune.BasePruning
 def computed(module: nn.Module, attribute: str) -> Tensor:
     """Return the weight as the layer's next product will see it."""
     hook = hook_of(module, attribute) if module._forward_pre_hooks else None
-    if hook is None and not _drifting(module, attribute):
+    if hook is not None:
+        return hook.compute_weight(module) if isinstance(hook, WeightNorm) else hook.apply_mask(module)
+    chain = module.parametrizations[attribute] if parametrize.is_parametrized(module, attribute) else ()
+    # in training mode a spectral norm changes what it computes with whenever it is asked
+    drifting = [one for one in chain if isinstance(one, parametrizations._SpectralNorm) and one.training]
+    try:
+        for one in drifting:
+            one.eval()
         return getattr(module, attribute)
-    if hook is None:
-        chain = module.parametrizations[attribute]
-        try:
-            return chain.eval()()
-        finally:
-            chain.train()
-    return hook.compute_weight(module) if isinstance(hook, WeightNorm) else hook.apply_mask(module)
+    finally:
+        for one in drifting:
+            one.train()
 
 
 def mask_of(module: nn.Module, attribute: str) -> Tensor | None:
@@ -124,10 +127,3 @@ def bake(module: nn.Module, attribute: str) -> None:
         for name in sorted(module._parameters, key=lambda name: places.get(name, len(places))):
             module._parameters[name] = module._parameters.pop(name)
         kinds.reread(module)
-
-
-def _drifting(module: nn.Module, attribute: str) -> bool:
-    """Whether reading the weight would change what it is computed from, as a spectral norm does in training."""
-    if not parametrize.is_parametrized(module, attribute) or not module.parametrizations[attribute].training:
-        return False
-    return any(isinstance(one, parametrizations._SpectralNorm) for one in module.parametrizations[attribute])

@@ -47,7 +47,11 @@ def simulated(model: nn.Module, batches: Iterable[Inputs], method: str = "entrop
 def ranges(
     model: nn.Module, batches: Iterable[Inputs], method: str = "entropy", select: Select = None
 ) -> dict[str, float]:
-    """Find the largest magnitude of each layer's input that is not clipped, {parameter name: amax}."""
+    """Find the largest magnitude of each layer's input that is not clipped, {parameter name: amax}.
+
+    Raises:
+        BadInput: an unknown method.
+    """
     check_method(method)
     return {name: threshold(histogram, method) for name, histogram in observe(model, batches, select).items()}
 
@@ -78,9 +82,8 @@ def observe(model: nn.Module, batches: Iterable[Inputs], select: Select = None) 
     """Observe what enters each `codable` layer in evaluation mode, {parameter name: histogram}.
 
     A layer that runs more than once has one histogram of all its inputs. All positions count that the model computes,
-    padding too, which torch's encoder leaves out. One that no batch calls, whose weight another
-    layer has too, that has hooks or a bias that is computed, or of which `pruners.sparse` holds what is left, is left
-    out with a warning.
+    padding too, which torch's encoder leaves out. One that no batch calls, whose weight another layer has too, that has
+    hooks or a bias that is computed, or of which `pruners.sparse` holds what is left, is left out with a warning.
 
     Args:
         batches: what the model is called with, see `pruners.inputs`: a tensor, or a tuple of arguments, without labels.
@@ -214,7 +217,7 @@ class Int8(nn.Module):
         padded examples, is computed example by example.
         """
         if input.is_nested and input.layout == torch.strided:  # what is jagged goes through as it is
-            return torch.nested.as_nested_tensor([self(one, *args, **more) for one in input.unbind()])
+            return torch.nested.as_nested_tensor([self.forward(one, *args, **more) for one in input.unbind()])
         with torch.autocast(input.device.type, enabled=False):
             codes = quantise(input.float(), self.input_scale)
             sums = self.layer(codes.to(self.layer.weight.dtype), *args, **more).float()

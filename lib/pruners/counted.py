@@ -85,7 +85,7 @@ def empty_layers(model: nn.Module, share: float = 0.0, select: Select = None) ->
         select: as `prunable`.
 
     Raises:
-        BadInput: a share that is none.
+        BadInput: a share outside [0, 1].
     """
     if not isinstance(share, Real) or not 0 <= share <= 1:
         raise BadInput(f"share={share!r:.40} is not in [0, 1]")

@@ -15,7 +15,8 @@ import importlib.util
 import inspect
 import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from lib import pruners
-from lib.base import BadInput, atomic, to_write
+from lib.base import BadInput, atomic, to_write, type_of
 from lib.kernels import two_four
 from lib.pruners import kinds
 from lib.pruners.calibration import Int8, called, quantised
@@ -69,8 +70,7 @@ def to_onnx(
         baked = _with_pairs(quantised(baked, amax))
     args, kwargs = arguments(example)
     sizes = _batches(baked, args, kwargs, batch_of(example)) if batch else None
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    with warnings.catch_warnings(), torch.no_grad():
+    with _quietly(logging.getLogger("torch.onnx")), warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # torch's own deprecations
         try:
             program = torch.onnx.export(
@@ -84,6 +84,17 @@ def to_onnx(
     _refuse_unsound(written, type(model).__name__)
     with atomic(path) as file:
         file.write(written)
+
+
+@contextmanager
+def _quietly(logger: logging.Logger) -> Iterator[None]:
+    """Let a logger tell of errors alone for a while."""
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _refuse_unsound(written: bytes, name: str) -> None:
@@ -123,7 +134,7 @@ class Paired(nn.Module):
         inner, codes = layer.layer, layer.codes
         layout = kinds.find(inner)[0].weights(inner)["weight"]
         if layout.groups > 1:
-            raise BadInput(f"ONNX has no steps a channel for a {type(inner).__name__} of {layout.groups} groups")
+            raise BadInput(f"ONNX has no steps a channel for {type_of(inner)} of {layout.groups} groups")
         self.axis = layout.output
         self.register_buffer("codes", codes)
         self.register_buffer("weight_scale", layer.weight_scale.flatten().float())
@@ -190,9 +201,8 @@ def semi_structured_layers(model: nn.Module, dtype: torch.dtype = torch.float16)
 def to_semi_structured(model: nn.Module, dtype: torch.dtype = torch.float16, device: str = "cuda") -> nn.Module:
     """Return a copy for inference on a GPU in which each 2:4 `nn.Linear` holds torch's own sparse tensor.
 
-    Layers that `semi_structured_layers` does not take stay dense, of the same type. This project's own machines have no
-    GPU: `tests/pruners/test_export.py` compares the copy with the model wherever there is one, and says that it was
-    skipped where there is none.
+    Layers that `semi_structured_layers` does not take stay dense, of the same type. It needs a GPU:
+    `tests/pruners/test_export.py` compares the copy with the model where there is one, and is skipped elsewhere.
 
     Raises:
         BadInput: no GPU with sparse tensor cores, no layer to convert, or another type than float16 and bfloat16.

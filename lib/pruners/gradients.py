@@ -48,8 +48,9 @@ def direct(layer: Prunable) -> bool:
 def tracked(layers: Sequence[Prunable]) -> Iterator[dict[str, Tensor]]:
     """Yield what to differentiate a loss by, {name: tensor}.
 
-    It is the parameter behind the weight, or where that is none, zeros that are added to the weight while the block
-    lasts. Frozen parameters have gradients while it lasts, and so has what is computed under `torch.no_grad`.
+    It is the parameter behind the weight or, where no single parameter is behind it, zeros that are added to the weight
+    while the block lasts. Frozen parameters have gradients while it lasts, and so has what is computed under
+    `torch.no_grad`.
 
     Raises:
         BadInput: weights without values, or made under `torch.inference_mode`.

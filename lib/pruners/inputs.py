@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree
 
-from lib.base import BadInput
+from lib.base import BadInput, type_of
 from lib.pruners.layers import refuse_no_model, unwrapped
 
 Inputs = Any  # a tensor; a tuple or list of arguments; a mapping of them by name; a pair (tuple, mapping) of both
@@ -84,8 +84,9 @@ def each(batches: Iterable[Inputs]) -> Iterator[Inputs]:
     except TypeError:
         found = None
     if found is None:
-        kind = type(batches).__name__
-        raise BadInput(f"batches is a {kind}: expected batches to calibrate on, one after the other, such as [inputs]")
+        raise BadInput(
+            f"batches is {type_of(batches)}: expected batches to calibrate on, one after the other, such as [inputs]"
+        )
     none = True
     for batch in found:
         none = False

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
-from lib.base import BadInput
+from lib.base import BadInput, type_of
 from lib.pruners import kinds
 from lib.pruners.behind import behind, computed
 from lib.pruners.kinds import Layout, layout_of
@@ -136,12 +136,15 @@ def refuse_no_model(model: object) -> None:
     if isinstance(model, type) and issubclass(model, nn.Module):
         raise BadInput(f"{model.__name__} is a class: expected a model of it, such as {model.__name__}(...)")
     if not isinstance(model, nn.Module):
-        raise BadInput(f"expected a model, a torch.nn.Module, found a {type(model).__name__}")
+        raise BadInput(f"expected a model, a torch.nn.Module, found {type_of(model)}")
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
     """Return the network that torch.compile or (Distributed)DataParallel has wrapped, which can be traced, or the model
     itself.
+
+    Raises:
+        BadInput: what is no module.
     """
     refuse_no_model(model)
     parallel = (nn.DataParallel.forward, nn.parallel.DistributedDataParallel.forward)  # a subclass may add something
@@ -185,7 +188,7 @@ def survey(model: nn.Module) -> tuple[list[Prunable], list[Refused]]:
         layouts = {} if kind is None else kind.weights(module)
         trained = behind(module)
         if missing := [name for name in layouts if name not in trained and not hasattr(module, name)]:
-            raise BadInput(f"a {type(module).__name__} has no {missing[0]!r}, which its rule of `kinds` names")
+            raise BadInput(f"{type_of(module)} has no {missing[0]!r}, which its rule of `kinds` names")
         for attribute in (name for name in layouts if name not in trained):
             if isinstance(weight := getattr(module, attribute, None), Tensor):
                 name = f"{path}.{attribute}" if path else attribute
@@ -247,7 +250,7 @@ def _why(owners: Sequence[tuple[str, nn.Module, str, Layout | str]]) -> str:
 def why_not_whole(layer: Prunable) -> str:
     """Say why a layer cannot be hooked or replaced as a whole, for its one product; "" where it can."""
     if not kinds.find(layer.module)[0].affine:
-        return f"it is inside a {type(layer.module).__name__}"
+        return f"it is inside {type_of(layer.module)}"
     return "another layer shares its weight" if layer.tied else ""
 
 

@@ -10,15 +10,9 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.utils import parametrizations, parametrize
 
-from lib.base import BadInput
+from lib.base import BadInput, type_of
 from lib.pruners.behind import bake, behind, mask_of, register, settle
-from lib.pruners.layers import (
-    matrices,
-    prunable,
-    refuse_replicated,
-    refused,
-    say,
-)
+from lib.pruners.layers import matrices, prunable, refuse_replicated, refused, say
 from lib.pruners.weights import Prunable
 
 
@@ -157,7 +151,7 @@ def checked(model: nn.Module, masks: Mapping[str, Tensor]) -> dict[str, Prunable
         BadInput: as `attach`.
     """
     if not isinstance(masks, Mapping):
-        raise BadInput(f"masks are a {type(masks).__name__}: expected {{parameter name: mask}}")
+        raise BadInput(f"masks are {type_of(masks)}: expected {{parameter name: mask}}")
     layers = {layer.name: layer for layer in prunable(model)}
     for name, mask in masks.items():
         if name not in layers:

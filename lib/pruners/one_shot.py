@@ -23,10 +23,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lib.base import BadInput, naming, refuse_uncounted
+from lib.base import BadInput, naming, refuse_uncounted, type_of
 from lib.pruners import kinds
 from lib.pruners.inputs import Inputs, duplicate, each, entering, feed, unnested
-from lib.pruners.layers import Scores, Select, chosen, leave_out, prunable
+from lib.pruners.layers import Scores, Select, leave_out, prunable
 from lib.pruners.masks import attached, hold, inverts, original, original_of
 from lib.pruners.patterns import Pattern, check_pattern, fitting, mask_by, unstructured
 from lib.pruners.scores import product
@@ -175,7 +175,7 @@ def one_shot(model: nn.Module, batches: Iterable[Inputs], solver: Solver, select
         raise BadInput(f"solver={solver!r:.60}: expected an object such as pruners.Wanda(pattern)")
     model = duplicate(model).eval()
     batches = list(each(batches))
-    names = fitting(model) if select is None else chosen(prunable(model), select, {}, "there are")
+    names = fitting(model) if select is None else [layer.name for layer in prunable(model, select)]
     if masked := attached(model).keys() & set(names):
         raise BadInput(f"{min(masked)} has a mask already: one-shot pruning begins with a dense network")
     if learned := learning(model).keys() & set(names):
@@ -282,7 +282,7 @@ def _watched(model: nn.Module, names: Iterable[str]) -> dict[str, Prunable]:
         if layer.tied:
             leave_out(name, "other layers share it and have other inputs")
         elif not kinds.find(layer.module)[0].affine:
-            leave_out(name, f"it is inside a {type(layer.module).__name__}, whose own inputs alone can be seen")
+            leave_out(name, f"it is inside {type_of(layer.module)}, whose own inputs alone can be seen")
         else:
             layers[name] = layer
     if not layers:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lib.base import BadInput, naming
+from lib.base import BadInput, naming, type_of
 from lib.kernels.selection import all_but_lowest, highest_of_each
 from lib.pruners.layers import Scores, Select, chosen, eligible, layout
 from lib.pruners.scores import magnitude
@@ -188,7 +188,7 @@ def selected(scores: Mapping[str, Tensor], select: Select) -> Mapping[str, Tenso
 
 
 def check_n_of_m(pattern: str, n: int, m: int, sparsity: float | None) -> None:
-    """Refuse an N:M that is none, and a sparsity that is asked for and is not the one it has.
+    """Refuse n and m that are not whole numbers with 0 < n < m, and a sparsity that is asked for and not the pattern's.
 
     Args:
         pattern: the name of the function that was called with n and m.
@@ -310,7 +310,7 @@ def check(scores: Mapping[str, Tensor]) -> int | None:
         BadInput: no scores, some that cannot be ranked, or scores of different runs.
     """
     if not isinstance(scores, Mapping):
-        raise BadInput(f"scores are a {type(scores).__name__}: expected {{parameter name: tensor}}")
+        raise BadInput(f"scores are {type_of(scores)}: expected {{parameter name: tensor}}")
     if not scores:
         raise BadInput("no scores: at least one parameter is needed")
     for name, score in scores.items():

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lib.base import BadInput
+from lib.base import BadInput, type_of
 from lib.pruners import masks
 from lib.pruners.layers import Scores, Select
 from lib.pruners.patterns import Pattern, check_pattern
@@ -52,7 +52,7 @@ class Pruner:
         layers: names of the parameters that may be pruned; None: all that are scored.
 
     Attributes:
-        targets: the sparsity that was asked for last, one a run; of a single network one number.
+        targets: the highest sparsity that was asked for so far, one a run; of a single network one number.
 
     Raises:
         BadInput: a score or a pattern that is no function, what is no schedule, or not as many scores as schedules.
@@ -136,10 +136,20 @@ class Pruner:
         """
         if not isinstance(content, Mapping) or not {"targets", "schedules"} <= content.keys():
             raise BadInput(f"{content!r:.60} is no state of a Pruner: expected what its state_dict() returns")
+        if not all(isinstance(content[name], list) for name in ("targets", "schedules")):
+            raise BadInput(f"{content!r:.60} is no state of a Pruner: targets and schedules are lists, one entry a run")
         if len(content["targets"]) != len(self.schedules) or len(content["schedules"]) != len(self.schedules):
             raise BadInput(f"this state is of {len(content['targets'])} runs, the pruner of {len(self.schedules)}")
+        before = self.state_dict()["schedules"]
+        try:
+            self._remind(content["schedules"])
+        except Exception:
+            self._remind(before)
+            raise
         self.targets = list(content["targets"])
-        for schedule, state in zip(self.schedules, content["schedules"], strict=True):
+
+    def _remind(self, states: Sequence[Mapping]) -> None:
+        for schedule, state in zip(self.schedules, states, strict=True):
             if state:
                 schedule.load_state_dict(state)
 
@@ -166,7 +176,7 @@ class Pruner:
         for rows in asked.values():
             found = _call(self.scores[rows[0]], model, offered, "score")
             if not isinstance(found, Scores):
-                raise BadInput(f"a score returned a {type(found).__name__}: expected Scores, such as of `magnitude`")
+                raise BadInput(f"a score returned {type_of(found)}: expected Scores, such as of `magnitude`")
             if self.layers is not None:
                 found = found.only(self.layers)
             if mixed is None:

@@ -198,6 +198,9 @@ def plain(model: nn.Module) -> tuple[OrderedDict[str, Tensor], dict[str, Tensor]
     A mask on what another parametrization computes, groups of weights say, has no weight of its name beside it: the
     state has what is trained behind it. A mask before another parametrization is a part of what computes the weight,
     and stays in the state as it is: attached to another model it would act after that one, on other numbers.
+
+    Raises:
+        BadInput: what is no module.
     """
     refuse_no_model(model)
     whole, (names, places) = model.state_dict(), _names(model)

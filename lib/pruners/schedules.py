@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import Protocol
@@ -26,7 +27,8 @@ def _check_sparsity(name: str, value: float) -> None:
 
 
 def _check_step(step: int) -> None:
-    if not isinstance(step, Real) and not hasattr(step, "__index__"):  # an optimizer counts its steps by a tensor
+    number = isinstance(step, Real) or hasattr(step, "__index__")  # an optimizer counts its steps by a tensor
+    if not number or not step >= 0:  # NaN is not
         raise BadInput(f"step={step!r:.40}: expected how many steps training has had so far")
 
 
@@ -42,7 +44,11 @@ class Once:
         refuse_uncounted(0, at=self.at)
 
     def target(self, step: int, reward: float | None = None) -> float:
-        """Return the share of weights to have removed at this step."""
+        """Return the share of weights to have removed at this step.
+
+        Raises:
+            BadInput: the step is no number of 0 or more.
+        """
         _check_step(step)
         return self.sparsity if step >= self.at else 0.0
 
@@ -67,7 +73,11 @@ class Iterative:
         refuse_uncounted(rounds=self.rounds)
 
     def target(self, step: int, reward: float | None = None) -> float:
-        """Return the share of weights to have removed at this step, which is the round, counted from 0."""
+        """Return the share of weights to have removed at this step, which is the round, counted from 0.
+
+        Raises:
+            BadInput: the step is no number of 0 or more.
+        """
         _check_step(step)
         done = step + 1
         return self.sparsity if done >= self.rounds else 1 - (1 - self.sparsity) ** (done / self.rounds)
@@ -102,7 +112,11 @@ class Gradual:
         refuse_uncounted(0, start=self.start)
 
     def target(self, step: int, reward: float | None = None) -> float:
-        """Return the share of weights to have removed at this step; between two prunings it stays what it was."""
+        """Return the share of weights to have removed at this step; between two prunings it stays what it was.
+
+        Raises:
+            BadInput: the step is no number of 0 or more.
+        """
         _check_step(step)
         if step < self.start:
             return 0.0
@@ -186,5 +200,11 @@ class RewardAware:
         return {"highest": self.highest, "newest": self.newest, "times": self.times}
 
     def load_state_dict(self, content: dict) -> None:
-        """Go on from where `state_dict` was called."""
+        """Go on from where `state_dict` was called.
+
+        Raises:
+            BadInput: it is no such state; nothing is changed then.
+        """
+        if not isinstance(content, Mapping) or not self.state_dict().keys() <= content.keys():
+            raise BadInput(f"{content!r:.60} is no state of reward-aware pruning: expected highest, newest and times")
         self.highest, self.newest, self.times = content["highest"], content["newest"], content["times"]

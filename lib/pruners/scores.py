@@ -9,7 +9,7 @@ from operator import index
 import torch
 from torch import Tensor, nn
 
-from lib.base import BadInput
+from lib.base import BadInput, type_of
 from lib.pruners.gradients import tracked, twice_differentiable
 from lib.pruners.layers import Scores, Select, leave_out, prunable, stacked_runs
 from lib.pruners.masks import attached, spread
@@ -58,7 +58,7 @@ def shuffled(scores: Scores, seed: int | Sequence[int], within: Mapping[str, Ten
         BadInput: no `Scores`, or seeds that are not one a run.
     """
     if not isinstance(scores, Scores):
-        raise BadInput(f"expected Scores, such as of `magnitude`, found a {type(scores).__name__}")
+        raise BadInput(f"expected Scores, such as of `magnitude`, found {type_of(scores)}")
     draws = seeded(seed, stacked_runs(scores.layers.values()))
     tensors = {}
     for name, score in scores.items():
@@ -103,8 +103,9 @@ def snip(model: nn.Module, loss: Loss | Sequence[Loss], select: Select = None) -
     """Score by |w dL/dw|: how much the loss changes, to first order, when a weight goes (paper 1, equation 1).
 
     Paper 2, section 4.1, calls the same idea "instantaneous gradients". The model is not changed. Its mode (training
-    or evaluation) is the caller's choice: in training mode batch norms update their running statistics. Weights that
-    are frozen are scored as if they were not. A layer on which the loss does not depend is left out, with a warning.
+    or evaluation) is the caller's choice: in training mode batch norms update their running statistics, and dropout
+    draws from torch's global generator. Weights that are frozen are scored as if they were not. A layer on which the
+    loss does not depend is left out, with a warning.
 
     Args:
         model: what is scored; a loss may use other networks too, which are then held as they are.

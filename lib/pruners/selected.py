@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 from torch import Tensor, nn
 
-from lib.base import BadInput
+from lib.base import BadInput, type_of
 from lib.pruners.weights import Prunable
 
 Select = str | type | Collection[str | type] | None
@@ -51,8 +51,8 @@ def words(select: Select) -> list[str | type]:
     if not asked:
         raise BadInput("select is empty, so that no layer is selected: name some, or give None for all")
     if wrong := [one for one in asked if not isinstance(one, (str, type))]:
-        kind = type(wrong[0]).__name__
-        raise BadInput(f"select: expected names, patterns of names or types of layers, one or a list, found a {kind}")
+        found = type_of(wrong[0])
+        raise BadInput(f"select: expected names, patterns of names or types of layers, one or a list, found {found}")
     return asked
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from lib.base import BadInput, refuse_uncounted
+from lib.base import BadInput, refuse_uncounted, type_of
 from lib.kernels import storage
 from lib.kernels.two_four import has_pattern
 from lib.pruners import kinds
@@ -112,7 +112,7 @@ def operations_per_byte(model: nn.Module, shape: Sequence[int], batch: int, valu
     owners = [(layer.name, *owner) for layer in layers for owner in layer.owners]
     owners = [owner for owner in owners if not isinstance(owner[1], kinds.LOOKUPS)]
     if inside := [(name, module) for name, module, attribute in owners if attribute != "weight"]:
-        where = f"{inside[0][0]} is inside a {type(inside[0][1]).__name__}"
+        where = f"{inside[0][0]} is inside {type_of(inside[0][1])}"
         raise BadInput(f"operations_per_byte knows what layers with a single weight move, {where}")
     handles = [module.register_forward_hook(count, with_kwargs=True) for _, module, _ in owners]
     try:

@@ -21,10 +21,9 @@ def sparse(model: nn.Module, select: Select = None) -> nn.Module:
     Left is what its mask keeps, or without a mask what is not zero. The copy computes the same function, and trains as
     the model with its masks does. The `weight` of such a layer can still be read, by attention for example, which
     multiplies by it as by a dense one, and by tables such as `report`; but no more of it can be pruned before `dense`
-    makes a plain layer of it again. Layers of other
-    kinds stay as they are, masks on them too. A Linear that cannot be made sparse, because nothing of it is left, it
-    shares its weight with another layer, computes it from other numbers than a mask's, has hooks or a bias that is
-    computed, stays as it is with a warning that names it.
+    makes a plain layer of it again. Layers of other kinds stay as they are, masks on them too. A Linear that cannot be
+    made sparse, because nothing of it is left, it shares its weight with another layer, computes it from other numbers
+    than a mask's, has hooks or a bias that is computed, stays as it is with a warning that names it.
 
     Args:
         select: as `layers.prunable`.

@@ -24,7 +24,7 @@ from torch.autograd.function import FunctionCtx
 
 from lib.base import BadInput, naming
 from lib.pruners.behind import bake, register
-from lib.pruners.layers import Layout, Select, chosen, leave_out, prunable, refuse_replicated
+from lib.pruners.layers import Layout, Select, leave_out, prunable, refuse_replicated
 from lib.pruners.masks import Following, attach, beneath, is_parameter, refuse_inference
 from lib.pruners.patterns import Pattern, check_pattern, fitting, mask_by
 from lib.pruners.selected import words
@@ -107,7 +107,7 @@ def learn(model: nn.Module, pattern: Pattern, decay: float = DECAY, select: Sele
     if not isinstance(decay, Real) or not 0 <= decay < math.inf:
         raise BadInput(f"decay={decay!r:.40}: expected 0 (straight-through alone) or more, and a finite number")
     layers = {layer.name: layer for layer in prunable(model)}
-    names = fitting(model) if select is None else chosen(layers.values(), select, {}, "there are")
+    names = fitting(model) if select is None else [layer.name for layer in prunable(model, select)]
     shared = [name for name in names if layers[name].tied]
     own = [name for name in names if name not in shared]
     why = "shared with another layer, which would not see the mask that it learns"

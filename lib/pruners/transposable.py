@@ -47,14 +47,15 @@ def transposable(
     is also N:M along the outputs at each kernel position, which is what the gradient of the inputs sums over.
 
     Which of several equally good masks is returned is fixed, but nothing more is promised about ties. Sums are
-    compared in float32 (2:4, unless the scores are float64) or in float64 (any other), on the CPU unless it is 2:4.
+    compared in float32 (2:4, unless the scores are float64 or some are gone) or in float64 (any other), on the CPU
+    unless it is 2:4.
 
     Args:
         scores: {parameter name: tensor}, high = keep; magnitudes, say, but scores may be negative too.
         n, m: how many stay of how many.
         sparsity: what a schedule asks for. The pattern has only one, 1 - n / m, which this must be if it is given.
-        within: {parameter name: mask}; what these have removed stays removed, so that fewer than n may be left. The
-            mask is chosen as if it were not, and loses it then.
+        within: {parameter name: mask}; what these have removed goes before anything else and stays removed, so that
+            fewer than n may be left.
         select: which of the scores count, as `layers.prunable`; the others get no mask.
 
     Raises:
@@ -67,12 +68,21 @@ def transposable(
     check_within(scores, within)
     masks = {}
     for name, score in scores.items():
+        if within and name in within:
+            score = _gone_last(score, within[name], m)
         matrix = layout(scores, name).matrix(score)
         _refuse_uneven(name, matrix, n, m)
         blocks = to_blocks(matrix, m)
         mask = best_two_four(blocks) if (n, m) == (2, 4) else assignment(blocks, n)[0]
         masks[name] = layout(scores, name).tensor(from_blocks(mask, matrix.shape), score.shape).contiguous()
     return still_gone(masks, within)
+
+
+def _gone_last(score: Tensor, within: Tensor, m: int) -> Tensor:
+    """Scores in [0, 1], float64, and -m * m for what is gone: no sum of a block's scores makes up for one of these."""
+    low, high = score.double().aminmax()
+    level = (score.double() - low) / (high - low).clamp(min=torch.finfo(torch.float64).tiny)
+    return level.masked_fill(~within.to(score.device), -m * m)
 
 
 def eligible_both_ways(model: nn.Module, m: int = 4, select: Select = None) -> list[str]:
@@ -95,8 +105,8 @@ def gaps(scores: Mapping[str, Tensor], masks: Mapping[str, Tensor], n: int = 2, 
     and never hides one. A mask that keeps fewer than n somewhere is free of a constraint: its gap may be negative.
 
     Raises:
-        BadInput: an n:m that is none, a mask that is missing, or a layer whose rows or inner dimension m does not
-            divide.
+        BadInput: n and m that are not whole numbers with 0 < n < m, a mask that is missing, or a layer whose rows
+            or inner dimension m does not divide.
     """
     check_n_of_m("gaps", n, m, None)
     check(scores)

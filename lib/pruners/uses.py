@@ -1,5 +1,4 @@
-"""Count how often an example uses each weight, whoever multiplies by it: its own layer, or a function that reads it
-there.
+"""Count how often an example uses each weight, be it in its own layer or in a function that reads it there.
 
 `nn.MultiheadAttention` never calls its `out_proj`, it hands that one's weight to a function. So beside the calls of
 layers each product that torch computes is watched: is one of its factors a weight, a part of it, or a copy of it with
@@ -140,7 +139,9 @@ def _marking(layer: Prunable, watch: _Watch):
 
 
 class _Watch(TorchDispatchMode):
-    """Counts products with weights, which are known by their memory; what is computed from one place by place counts.
+    """Count products with weights.
+
+    A weight is known by its memory. What is computed from one, element by element, counts as that weight.
 
     A weight with parametrizations is known only once they have computed it: their products, as those of a spectral
     norm, are none of the layer's.

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from lib.base import BadInput, Range, naming, refuse_uncounted
 from lib.models.dcgan import Discriminator, Generator, noise
 from lib.training.checkpoints import Session, checksum
+from lib.training.evaluation import measuring
 from lib.training.precision import autocast, check
 from lib.training.supervised import channels_last, refuse_frozen, seed_of
 
@@ -172,9 +173,8 @@ def toward(logits: Tensor, truth: float) -> Tensor:
 def make(generator: Generator, count: int, seed: int, batch: int = 1000) -> Tensor:
     """Make so many images by a seed of noise, uint8 [count, 1, H, W], on the generator's device."""
     draw = torch.Generator().manual_seed(seed)
-    generator.eval()
     device = next(generator.parameters()).device
     drawn = noise(generator, count, draw).to(device)
-    with torch.no_grad():
+    with measuring(generator):
         made = torch.cat([generator(part) for part in drawn.split(batch)])
     return ((made + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)

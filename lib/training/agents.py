@@ -205,7 +205,8 @@ class Agent(ABC):
     def attached(self) -> dict[str, Tensor]:
         """Return the masks of the weights that were pruned, {parameter name in `networks`: bool tensor}."""
         layers = prunable(self.networks)
-        return {layer.name: self.masks[layer.module.weight] for layer in layers if layer.module.weight in self.masks}
+        held = {layer.name: self.masks.get(layer.module.weight) for layer in layers}
+        return {name: mask.clone() for name, mask in held.items() if mask is not None}
 
     def attach(self, masks: Mapping[str, Tensor]) -> None:
         """Set the weights where a mask is False to zero, for good, and start anew.
@@ -221,7 +222,9 @@ class Agent(ABC):
             BadInput: as `pruners.attach`.
         """
         layers = checked(self.networks, masks)
-        self.masks = {**self.masks, **{layers[name].module.weight: mask for name, mask in masks.items()}}
+        for name, mask in masks.items():
+            weight = layers[name].module.weight
+            self.masks = self.masks | {weight: mask.to(weight.device, copy=True)}
         with torch.no_grad():
             for weight, mask in self.masks.items():
                 weight.mul_(mask)

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from lib.base import BadInput
 from lib.data.canvases import Canvases
 from lib.models.detector import Detector, places
+from lib.training.evaluation import measuring
 
 # Of the focal loss. Lin et al. 2017 take 0.25 and 2 for a hundred thousand places on a picture; for the some hundred
 # here a softer focus learns several times as fast (tried on the dense network).
@@ -209,9 +210,8 @@ def detect(
         strides: the detector's.
     """
     centres, _ = places(strides, images.shape[-1])
-    detector.eval()
     found = []
-    with torch.no_grad():
+    with measuring(detector):
         for part in images.split(batch):
             logits, distances, *drawn = (each.float().cpu() for each in detector(scale(part)))
             boxes = corners(centres, distances).clamp(0, images.shape[-1])

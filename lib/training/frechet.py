@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lib.base import BadInput
+from lib.training.evaluation import measuring
 
 Moments = tuple[Tensor, Tensor]  # mean [F] and covariance [F, F], float64
 
@@ -59,9 +60,8 @@ def features(network: nn.Module, images: Tensor, layer: str, batch: int = 1000) 
     found: list[Tensor] = []
     keep: Callable[..., None] = lambda module, inputs: found.append(inputs[0].flatten(1))  # noqa: E731
     handle = modules[layer].register_forward_pre_hook(keep)
-    network.eval()
     try:
-        with torch.no_grad():
+        with measuring(network):
             for part in images.split(batch):
                 network(part)
     finally:

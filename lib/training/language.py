@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lib.base import BadInput, refuse_uncounted
+from lib.training.evaluation import measuring
 from lib.training.steps import Draw
 
 
@@ -52,8 +53,7 @@ def bits(model: nn.Module, text: Tensor, window: int, batch: int = 64) -> float:
     parts = [*zip(inputs, targets, strict=True)]
     if full < count:
         parts.append((text[None, full:-1], text[None, full + 1 :]))
-    model.eval()
-    with torch.no_grad():
+    with measuring(model):
         for inputs, targets in parts:
             logits = model(inputs)
             total += F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum").double().cpu()
@@ -62,8 +62,7 @@ def bits(model: nn.Module, text: Tensor, window: int, batch: int = 64) -> float:
 
 def share_right(model: nn.Module, tokens: Tensor, labels: Tensor, batch: int = 64) -> float:
     """Measure the share of the passages whose largest logit is their label, in percent."""
-    model.eval()
-    with torch.no_grad():
+    with measuring(model):
         right = sum(
             int((model(inputs).argmax(1) == own).sum())
             for inputs, own in zip(tokens.split(batch), labels.split(batch), strict=True)

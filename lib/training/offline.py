@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from lib import pruners
-from lib.base import BadInput, naming, refuse_uncounted
+from lib.base import BadInput, naming, refuse_uncounted, type_of
 from lib.pruners.patterns import SCOPES
 from lib.training.agents import SCORING, SHUFFLING, TRAINING, Agent, Draws, Objective, Policy, Transitions, draw_batch
 from lib.training.callbacks import Callback
@@ -118,6 +118,9 @@ def prune(agent: Agent, data: Transitions, runs: Sequence[Run], settings: Prunin
     The scores of a round are taken before any of its weights go, each network's from its own loss alone. Then they go
     and the agent starts anew, so that its targets lack them too. Layers of which nothing is left are reported in one
     line.
+
+    Raises:
+        BadInput: runs of other seeds than the agent's.
     """
     _check_seeds(agent, runs)
     scores = {name: score_of(name, data, settings) for name in {run.pruner for run in runs} - {"dense"}}
@@ -151,9 +154,7 @@ def score_of(name: str, data: Transitions, settings: Pruning) -> Callable[[Agent
         for number, objective in enumerate(agent.objectives.values()):
             found = _scored(name, agent, objective, data, number, settings, step)
             if not isinstance(found, pruners.Scores):
-                raise BadInput(
-                    f"score {name!r} gives a {type(found).__name__}: expected pruners.Scores(tensors, layers)"
-                )
+                raise BadInput(f"score {name!r} gives {type_of(found)}: expected pruners.Scores(tensors, layers)")
             if left := {layer.name for layer in pruners.prunable(objective.ranked)} - found.keys():
                 raise BadInput(f"score {name!r} has nothing for {min(left)}: it would stay dense at any sparsity")
             for ranked, values in found.items():

@@ -18,6 +18,7 @@ from lib.base import BadInput, Range, naming, refuse_uncounted
 from lib.data.folder import Images
 from lib.training.callbacks import Both, Callback
 from lib.training.checkpoints import Session
+from lib.training.evaluation import measuring
 from lib.training.examples import AUGMENTS, Examples
 from lib.training.precision import autocast, check
 
@@ -157,9 +158,8 @@ def accuracy(model: nn.Module, examples: Examples, precision: str = "float32", b
     """
     if not len(examples.test_labels):
         raise BadInput("there are no test examples to measure accuracy on: expected one or more")
-    model.eval()
     right = 0
-    with torch.no_grad(), autocast(examples.mean.device, precision):
+    with measuring(model), autocast(examples.mean.device, precision):
         for inputs, labels in examples.test_batches(batch):
             right += int((model(inputs).argmax(1) == labels).sum())
     return 100 * right / len(examples.test_labels)

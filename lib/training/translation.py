@@ -14,6 +14,7 @@ from lib.base import BadInput
 from lib.data.bitext import Sides
 from lib.data.subwords import Subwords
 from lib.models.translator import BEGIN, END, PAD
+from lib.training.evaluation import measuring
 from lib.training.steps import Draw
 
 SMOOTHING = 0.1  # of labels, as both of the paper's networks have it
@@ -80,8 +81,7 @@ def smoothed(logits: Tensor, targets: Tensor) -> Tensor:
 def surprise(model: nn.Module, pairs: Pairs) -> float:
     """Measure the mean of -ln of the share that the model gave to each next token, END among them, in nats."""
     total = torch.zeros((), dtype=torch.float64)
-    model.eval()
-    with torch.no_grad():
+    with measuring(model):
         for inputs, targets in pairs.split():
             lost = F.cross_entropy(model(*inputs).flatten(0, 1), targets.flatten(), ignore_index=PAD, reduction="sum")
             total += lost.double().cpu()
@@ -146,11 +146,10 @@ def beam_search(
 
 def translate(model: nn.Module, source: Tensor, subwords: Subwords, longest: int, beam: int = BEAM) -> list[str]:
     """Translate sentences, tokens [N, S] that are filled up with PAD, of any lengths."""
-    model.eval()
     lengths = (source != PAD).sum(1)
     order = lengths.argsort(stable=True)  # sentences of about one length together
     found: dict[int, str] = {}
-    with torch.no_grad():
+    with measuring(model):
         for chosen in order.split(BATCH):
             tokens, _ = beam_search(model, source[chosen, : int(lengths[chosen].max())], longest, beam)
             found |= dict(zip(chosen.tolist(), map(subwords.decode, tokens), strict=True))

@@ -38,7 +38,7 @@ class Environments:
         Where an episode ended the next observation is its last one, and `observations` the new episode's first.
 
         Raises:
-            BadInput: an environment gave a number that is none.
+            BadInput: an environment gave NaN or infinity.
         """
         observations, rewards, terminated, truncated, info = self.vector.step(actions)
         following = observations.copy()

@@ -204,12 +204,17 @@ def test_bad_requests_are_refused():
     for wrong in (
         {"transitions": 0},
         {"transitions": 2.5},
+        {"transitions": 10.0},
+        {"transitions": "x"},
         {"transitions": nan},
         {"seed": -1},
+        {"seed": "a"},
         {"noise": -0.1},
         {"noise": nan},
+        {"noise": "loud"},
     ):
-        with pytest.raises(BadInput, match="recorded data need 1 transition or more, and a seed and a noise of 0"):
+        ((name, value),) = wrong.items()
+        with pytest.raises(BadInput, match=f"^{name}={value!r}: expected a "):
             offline_rl.recorded("hopper", leaning, **({"transitions": 5} | wrong))
     shape = r"the policy's actions for one observation have shape \(3,\), expected \(1, 3\)"
     with pytest.raises(BadInput, match=shape):

@@ -141,8 +141,13 @@ def test_leading_axes_are_examples(shape: tuple[int, ...]):
 
 def test_under_autocast_it_computes_in_its_own_type():
     small = sparse(pruned(dtype=torch.float32))
-    x = torch.randn(4, 7)
+    x, calls = torch.randn(4, 7), []
     expected = small(x)
+    handle = small.register_forward_hook(lambda *arguments: calls.append(arguments))
+    with torch.autocast("cpu", torch.bfloat16):
+        small(x)
+    handle.remove()
+    assert len(calls) == 1  # a hook is called once a call
     with torch.autocast("cpu", torch.bfloat16):
         found = small(x)
         assert torch.equal(small(x.bfloat16()), small(x.bfloat16().float()))

@@ -207,7 +207,7 @@ REFUSED = {
     "2.5 of 4": (lambda: pruners.n_of_m({"w": SCORES}, 2.5, 4), r"n_of_m\(2.5, 4\): .* both whole numbers"),
     "2.5 of 4 both ways": (lambda: pruners.transposable({"w": SCORES}, 2.5, 4), "both whole numbers"),
     # groups
-    "whole groups of nothing": (lambda: groups.whole_groups(None, 0.5), "scores are a NoneType: expected {parameter"),
+    "whole groups of nothing": (lambda: groups.whole_groups(None, 0.5), "scores are None: expected {parameter"),
     "whole groups within a number": (lambda: groups.whole_groups({"w": SCORES}, 0.5, within=3), "within=3: expected"),
     "whole groups of a number": (lambda: groups.whole_groups({"w": SCORES}, 0.5, 3), "groups are 3: expected"),
     "groups of a number": (lambda: groups.group(net(), 3), "groups are 3: expected {parameter name: table}"),
@@ -239,6 +239,8 @@ REFUSED = {
     "a first reward in words": (lambda: pruners.RewardAware(initial_reward="0"), "^initial_reward is not a number"),
     "no step": (lambda: pruners.Once(0.5).target(None), "^step=None: expected how many steps training has had so far$"),
     "a step in words": (lambda: pruners.Gradual(0.5, 1, 1).target("a"), "^step='a': expected how many steps"),
+    "a step before the first": (lambda: pruners.Iterative(0.9, 4).target(-3), "^step=-3: expected how many steps"),
+    "a step that is NaN": (lambda: pruners.Once(0.5).target(math.nan), "^step=nan: expected how many steps"),
     "no round": (lambda: pruners.Iterative(0.5, 2).target(None), "^step=None: expected how many steps"),
     "a state of nothing": (
         lambda: pruners.Pruner(pruners.magnitude, pruners.n_of_m, pruners.Once(0.5)).load_state_dict({}),

@@ -225,3 +225,19 @@ def test_what_draws_is_a_generator():
     model = gates.gated(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3)))
     with pytest.raises(BadInput, match=r"^draw=0: expected a torch\.Generator, such as torch\.Generator\(\)"):
         gates.arm(model, loss_on(*examples(4)), 0)
+
+
+def test_a_loss_that_fails_in_the_second_pass_leaves_batch_statistics_as_the_first_pass_made_them():
+    model = gates.gated(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 1)), ["0"]).train()
+    (norm,) = (module for module in model.modules() if isinstance(module, nn.BatchNorm1d))
+    calls = []
+
+    def loss(network):
+        calls.append(network(torch.randn(8, 3)))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return calls[0].square().mean()
+
+    with pytest.raises(KeyboardInterrupt):
+        gates.arm(model, loss, torch.Generator().manual_seed(0))
+    assert (len(calls), int(norm.num_batches_tracked)) == (2, 1)

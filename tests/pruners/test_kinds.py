@@ -220,7 +220,7 @@ def test_only_what_is_selected():
         ("c", "no 'c'; there are: a.0.weight"),
         ((), "select is empty, so that no layer is selected: name some, or give None for all"),
         (("a", "!*"), "leaves out all that it selects; there are: a.0.weight"),
-        ([3], "select: expected names, patterns of names or types of layers, one or a list, found a int"),
+        ([3], "select: expected names, patterns of names or types of layers, one or a list, found an int"),
         (model["b"], "one or a list, found a Linear"),
         ((name for name in ["a"]), "one or a list, found a generator"),
     ):
@@ -271,6 +271,13 @@ def test_to_look_at_a_model_in_training_leaves_its_norms_as_they_are():
     for look in (pruners.prunable, pruners.report, pruners.sparsity, pruners.magnitude, pruners.verify):
         look(model)
         assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items()), look
+    chain = model[0].parametrizations.weight
+    for frozen, of_chain in ((True, True), (False, False)):  # each module has a mode of its own
+        chain.training, chain[0].training = of_chain, not frozen
+        for look in (pruners.sparsity, pruners.magnitude):
+            look(model)
+            assert (chain.training, chain[0].training) == (of_chain, not frozen)
+            assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items()), look
 
 
 def test_masks_of_torchs_own_pruning_are_taken_over():

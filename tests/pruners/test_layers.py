@@ -189,7 +189,7 @@ def test_a_layer_without_a_shape_and_an_empty_one_are_refused_by_name():
 def test_what_is_no_model_is_refused(ask):
     with pytest.raises(BadInput, match=r"Linear is a class: expected a model of it, such as Linear\(\.\.\.\)"):
         ask(nn.Linear)
-    with pytest.raises(BadInput, match=r"expected a model, a torch\.nn\.Module, found a OrderedDict"):
+    with pytest.raises(BadInput, match=r"expected a model, a torch\.nn\.Module, found an OrderedDict"):
         ask(nn.Linear(16, 16).state_dict())
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lib import pruners
-from lib.base import BadInput
+from lib.base import BadInput, type_of
 from lib.models.mlp import StackedLinear
 from lib.models.resnet import small_resnet
 from lib.pruners import calibration
@@ -346,7 +346,7 @@ def test_batches_that_are_none_are_refused_in_a_line():
         with pytest.raises(BadInput, match=r"^weight: never reached by the calibration data"):
             score(model, [inputs[:0]])
         for wrong in (None, {"input": inputs}, inputs, "inputs"):
-            with pytest.raises(BadInput, match=rf"batches is a {type(wrong).__name__}: expected batches"):
+            with pytest.raises(BadInput, match=rf"batches is {type_of(wrong)}: expected batches"):
                 score(model, wrong)
         with pytest.raises(BadInput, match=r"Linear cannot be called with this batch \(too many .* drop labels"):
             score(model, labelled)

@@ -1,5 +1,6 @@
 """Laws of the one loop: a score, a pattern and a schedule meet, on networks, stacks and holders of masks."""
 
+import copy
 from dataclasses import dataclass
 from functools import partial
 
@@ -234,6 +235,25 @@ def test_what_another_number_of_runs_remembered_is_refused_and_changes_nothing()
     with pytest.raises(BadInput, match=r"^this state is of 3 runs, the pruner of 2$"):
         pruner.load_state_dict(other.state_dict())
     assert pruner.state_dict() == before
+
+
+def test_a_damaged_state_is_refused_and_changes_nothing():
+    schedules = [pruners.RewardAware(0.5, every=1), pruners.RewardAware(0.25, every=1)]
+    pruner, model = pruners.Pruner(pruners.magnitude, pruners.unstructured, schedules), stack([0, 1])
+    pruner.step(model, 1, reward=[3.0, 4.0])
+    before = copy.deepcopy(pruner.state_dict())
+    whole = {"highest": 1.0, "newest": 1.0, "times": 3}
+    for damaged, line in (
+        (
+            {"targets": [0.5, 0.5], "schedules": [whole, {"highest": 1.0}]},
+            "is no state of reward-aware pruning",
+        ),
+        ({"targets": 0.5, "schedules": [whole, whole]}, "is no state of a Pruner: targets and schedules are lists"),
+        ({"targets": [0.5, 0.5], "schedules": [whole, 3]}, "^3 is no state of reward-aware pruning"),
+    ):
+        with pytest.raises(BadInput, match=line):
+            pruner.load_state_dict(damaged)
+        assert pruner.state_dict() == before
 
 
 def test_what_cannot_be_is_refused_in_one_line():

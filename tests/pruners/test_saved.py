@@ -281,7 +281,7 @@ def test_what_cannot_be_written_or_read_is_one_line(tmp_path: Path):
         f"{tmp_path} is a folder: give the name of a file in it": (model, tmp_path),
         f"{path} cannot be written to: ": (model, path / "b"),
         "PosixPath.'.'. is no path of a file": (model, Path("")),
-        "expected a model, a torch.nn.Module, found a OrderedDict": (model.state_dict(), path),
+        "expected a model, a torch.nn.Module, found an OrderedDict": (model.state_dict(), path),
         "Linear is a class: expected a model of it": (nn.Linear, path),
         "weight has no values yet: run or load the model first": (nn.Linear(2, 2, device="meta"), path),
         "weight has no values yet": (nn.LazyLinear(2), path),
@@ -290,7 +290,7 @@ def test_what_cannot_be_written_or_read_is_one_line(tmp_path: Path):
             pruners.save(*asked)
     for line, asked in {
         "None is no path": (None, model),
-        "expected a model, a torch.nn.Module, found a NoneType": (path, None),
+        "expected a model, a torch.nn.Module, found None": (path, None),
     }.items():
         with pytest.raises(BadInput, match=f"^{line}"):
             pruners.load(*asked)

@@ -216,3 +216,13 @@ def test_a_mask_that_has_learned_to_keep_nothing_is_told_of_when_it_is_held():
     solver = lambda weight, moments: (0 * weight, torch.zeros_like(weight, dtype=torch.bool))  # noqa: E731
     with pytest.warns(pruners.Emptied, match=r"^no weight of 0\.weight is left"):
         pruners.one_shot(nn.Sequential(nn.Linear(16, 4)), [torch.randn(3, 16)], solver)
+
+
+def test_a_layer_that_is_asked_for_and_cannot_be_pruned_is_refused_with_the_reason():
+    model = nn.ModuleDict({"bi": nn.Bilinear(4, 4, 4), "fc": nn.Linear(16, 16)})
+    for prune in (
+        lambda: pruners.one_shot(model, [torch.zeros(2, 16)], pruners.Wanda(pruners.n_of_m), select="bi"),
+        lambda: pruners.learn(model, pruners.n_of_m, select="bi"),
+    ):
+        with pytest.raises(BadInput, match=r"^bi\.weight cannot be pruned: there is no rule for what Bilinear does"):
+            prune()

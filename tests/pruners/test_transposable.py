@@ -191,10 +191,18 @@ def test_layers_fit_both_ways_only_if_m_divides_both():
     assert pruners.eligible_both_ways(nn.Sequential(nn.ConvTranspose2d(16, 3, 2)), 8) == []  # 12 rows
 
 
-def test_what_is_gone_stays_gone():
-    scores = {"w": gaussian(8, 8)}
-    free, within = pruners.transposable(scores)["w"], {"w": gaussian(8, 8, seed=1) > 0}
-    assert torch.equal(pruners.transposable(scores, within=within)["w"], free & within["w"])
+def test_what_is_gone_goes_before_anything_else_so_that_the_most_of_the_rest_is_kept():
+    for seed in range(30):
+        scores, within = {"w": 1000 * gaussian(4, 4, seed=seed)}, {"w": gaussian(4, 4, seed=seed + 99) > -0.3}
+        kept = pruners.transposable(scores, within=within)["w"]
+        assert not (kept & ~within["w"]).any()
+        left = patterns() & within["w"]  # of all 90
+        most = left.flatten(1).sum(1).max()
+        best = max(float(scores["w"][one].sum()) for one in left if one.sum() == most)
+        assert kept.sum() == most
+        assert float(scores["w"][kept].sum()) == pytest.approx(best)
+    free = pruners.transposable({"w": gaussian(8, 8)}, within={"w": torch.ones(8, 8, dtype=torch.bool)})
+    assert torch.equal(free["w"], pruners.transposable({"w": gaussian(8, 8)})["w"])
 
 
 def test_a_schedule_that_asks_for_another_sparsity_is_refused():

@@ -222,3 +222,13 @@ def test_a_window_or_a_batch_of_nothing_is_refused(read):
 def test_a_network_that_is_wholly_frozen_is_refused():
     with pytest.raises(BadInput, match=r"^all of the network is frozen: nothing of it would learn"):
         fit(model().requires_grad_(False), windows(torch.arange(50) % 5, 8, 4), Schedule(2, 1, 4, 1e-3), seed=0)
+
+
+def test_to_measure_leaves_each_module_in_its_mode():
+    network = model().train()
+    frozen = next(module for module in network.modules() if isinstance(module, nn.Linear))
+    frozen.eval()
+    before = [module.training for module in network.modules()]
+    bits(network, torch.arange(50) % 5, 8)
+    assert [module.training for module in network.modules()] == before
+    assert len(set(before)) == 2

@@ -267,3 +267,14 @@ def test_training_is_its_updates_one_after_the_other(kind):
         [2, 1, "grasp", 0.75, 6],
         [3, 1, "random", 0.5, 6],
     ]
+
+
+def test_an_agents_masks_are_its_own():
+    one = agent("bc", pruned=False)
+    name, layer = next((layer.name, layer) for layer in pruners.prunable(one.networks))
+    mask = torch.rand_like(layer.weight) > 0.5
+    before = mask.clone()
+    one.attach({name: mask})
+    mask.zero_()
+    one.attached()[name].zero_()
+    assert torch.equal(one.attached()[name], before)

@@ -100,7 +100,7 @@ def test_the_loss_of_outlines_is_their_cross_entropy_where_a_box_is_learned():
 
 def test_findings_keep_their_own_ink(some):
     torch.manual_seed(0)
-    network = Detector(small_backbone(), 16, outline=CELLS)
+    network = Detector(small_backbone(), 16, outline=CELLS).eval()
     torch.nn.init.constant_(network.classes.bias, 0.0)  # finds something everywhere
     found = detect(network, network.strides, torch.from_numpy(some.images), lambda images: images.float() / 255)
     assert all(one.inks.shape == (len(one.boxes), CELLS, CELLS) for one in found)

@@ -63,7 +63,11 @@ def write_all(results: Path = base.RESULTS, page: Path | None = base.README, tem
 
 
 def write_criteria(because: str = "", folder: Path = base.PAPERS) -> None:
-    """Write beside each new or changed criterion when it was written, and print which these are."""
+    """Write beside each new or changed criterion when it was written, and print which these are.
+
+    Raises:
+        BadInput: a claim is measured by an unknown function, or on the run of no experiment.
+    """
     there = papers.read(folder, changed=True)
     texts = {paper.name: (folder / paper.name / "claims.yaml").read_text() for paper in there}
     at, new = written.commit(), []

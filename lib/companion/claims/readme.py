@@ -16,6 +16,7 @@ import pandas as pd
 from lib import base
 from lib.base import BadInput
 from lib.companion.claims.judge import text_of
+from lib.companion.claims.scorecard import looked_first
 from lib.companion.csv_files import write_text
 from lib.companion.results import read_cells, read_scorecard
 from lib.companion.statistics import MOOT, NOT_RUN, PARTLY, REPRODUCED, VERDICTS, Interval
@@ -91,16 +92,20 @@ def summary(claims: pd.DataFrame) -> str:
 
 
 def totals(claims: pd.DataFrame) -> str:
-    """Write in three sentences how many claims of the papers have which verdict, and on what the good ones stand."""
+    """Write in four sentences how many claims of the papers have which verdict, and on what the good ones stand."""
     measured, arithmetic = (
         counts(claims).reindex([group], level="group").sum() for group in ("measured", "arithmetic")
     )
     numbers = ", ".join(f"{measured[verdict]} *{verdict}*" for verdict in VERDICTS)
-    good = claims[(claims.verdict == REPRODUCED) & (claims.kind.map(GROUPS) == "measured")]
+    judged = claims[(claims.kind.map(GROUPS) == "measured") & ~claims.verdict.isin([MOOT, NOT_RUN])]
+    good = judged[judged.verdict == REPRODUCED]
+    late, late_good = (int(looked_first(rows.note).sum()) for rows in (judged, good))
     toy = int((good.scale == "quick").sum())
     first = f"The papers' claims, some of them against a fairer rival, make {measured.sum()} rows that need runs: "
     second = f"Of the reproduced {toy} stand on the quick scale alone."
-    return f"{first}{numbers}. {second} Of {arithmetic.sum()} arithmetic rows {arithmetic[VERDICTS[0]]} hold."
+    third = f"{late} of the {len(judged)} judged ({late_good} of the reproduced) were written, changed or given seeds "
+    third += "after a look at some runs, and say so."
+    return f"{first}{numbers}. {second} {third} Of {arithmetic.sum()} arithmetic rows {arithmetic[VERDICTS[0]]} hold."
 
 
 def page(claims: pd.DataFrame, shown_in: Mapping[str, str] | None = None) -> str:

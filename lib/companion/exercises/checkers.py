@@ -13,7 +13,7 @@ from types import EllipsisType
 
 import numpy as np
 
-from lib.base import BadInput
+from lib.base import BadInput, type_of
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def _close(answer: object, right: float, tolerance: float) -> bool:
         with suppress(ValueError, RuntimeError):  # NumPy's and torch's words for more than one element
             plain = answer.item()
     if not isinstance(plain, (Real, Decimal, str)) or isinstance(plain, bool):
-        raise BadInput(f"the answer is a number, this is a {type(answer).__name__}")
+        raise BadInput(f"the answer is a number, this is {type_of(answer)}")
     try:
         return math.isclose(float(plain), right, rel_tol=0, abs_tol=tolerance)
     except OverflowError:  # a number beyond all others

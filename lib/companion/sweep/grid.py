@@ -20,7 +20,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from lib import base
-from lib.base import BadInput, build
+from lib.base import BadInput, build, type_of
 from lib.companion.csv_files import csv_text
 from lib.companion.sweep import imports, portable, settings
 from lib.companion.sweep.context import Context, Stopped
@@ -141,7 +141,7 @@ def grid(name: str, scale: str, params: Path = base.PARAMS) -> Grid:
     source_hash = imported_hash(name)
     listed = experiment.configurations(chosen)
     if not isinstance(listed, list) or not all(isinstance(c, dict) for c in listed):
-        raise BadInput(f"{name}: configurations gives {type(listed).__name__}: expected a list of dictionaries")
+        raise BadInput(f"{name}: configurations gives {type_of(listed)}: expected a list of dictionaries")
     try:
         configurations = {key(c, source_hash): c for c in listed}
     except TypeError as error:
@@ -232,7 +232,7 @@ def check_rows(experiment: ModuleType, configuration: Mapping[str, Any], rows: A
             would give back as something else.
     """
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise BadInput(f"run gives {type(rows).__name__}: expected a list of dictionaries, one a row")
+        raise BadInput(f"run gives {type_of(rows)}: expected a list of dictionaries, one a row")
     if not rows:  # the run file, from which a later sweep goes on, would not have this configuration
         raise BadInput("run gives no rows: expected one or more for each configuration")
     keys = keys_of(experiment, [configuration])
@@ -244,7 +244,7 @@ def check_rows(experiment: ModuleType, configuration: Mapping[str, Any], rows: A
     for row in rows:
         for name, value in row.items():
             if value is not None and not isinstance(value, str | int | float):
-                found = f"{name}={value!r:.40}, a {type(value).__name__}"
+                found = f"{name}={value!r:.40}, {type_of(value)}"
                 raise BadInput(f"run gives {found}: expected texts and plain numbers; float(...) makes one")
     for name in experiment.COLUMNS:
         texts = {row[name] for row in rows if isinstance(row.get(name), str)}

@@ -128,9 +128,8 @@ def minari(name: str) -> Bundle:
     """Read data of Minari, such as "mujoco/hopper/expert-v0"; downloaded by that package, which is not part of the
     lock.
 
-    No checksum is known of them: they are used as they come, with every number and shape checked. They are
-    of Gymnasium's -v5 environments (see `names`), so their returns and D4RL's references do not quite belong
-    together.
+    No checksum is known of them: they are used as they come, with every number and shape checked. They are of
+    Gymnasium's -v5 environments (see `names`), so their returns and D4RL's references do not quite belong together.
 
     Raises:
         BadInput: a name that is not of this form, or no package minari (or not all that it needs to download).

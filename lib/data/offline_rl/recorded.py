@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from numbers import Real
 
 import gymnasium
 import numpy as np
 
-from lib.base import BadInput
+from lib.base import BadInput, refuse_uncounted
 from lib.data import policies
 from lib.data.environments import make
 from lib.data.offline_rl.bundle import Bundle
@@ -34,15 +35,14 @@ def recorded(
         noise: standard deviation of the noise in units of the bound.
 
     Raises:
-        BadInput: no whole number of transitions, a seed below 0, a noise that is none, an unknown environment or
-            policy, or as `episode`.
+        BadInput: no whole number of transitions, a seed below 0, a noise that is no finite number of 0 or more, an
+            unknown environment or policy, or as `episode`.
     """
     known = environment(env)
-    if transitions % 1 or transitions < 1 or seed < 0 or not 0 <= noise < np.inf:
-        raise BadInput(
-            f"recorded data need 1 transition or more, and a seed and a noise of 0 or more; "
-            f"these are {transitions}, {seed}, {noise}"
-        )
+    refuse_uncounted(transitions=transitions)
+    refuse_uncounted(0, seed=seed)
+    if not isinstance(noise, Real) or not 0 <= noise < np.inf:
+        raise BadInput(f"noise={noise!r:.40}: expected a finite number of 0 or more")
     act = policies.load(known.name, policy) if isinstance(policy, str) else policy
     name = f"{known.name}-{policy}" if isinstance(policy, str) else known.name
     parts, missing, game = [], transitions, make(known.id)

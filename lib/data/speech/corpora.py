@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import numpy as np
 import soundfile
 
-from lib.base import BadInput, Count, Range, build
+from lib.base import BadInput, Count, Range, build, type_of
 from lib.data.speech.filterbank import RATE
 from lib.data.speech.utterances import Trials, all_trials, read_trials, refuse_outside
 
@@ -210,7 +210,7 @@ def _index(path: Path) -> dict:
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are such
         raise BadInput(f"{path} is no JSON ({error!s:.80}): unpack it again") from error
     if not isinstance(content, dict):
-        raise BadInput(f"{path}: expected speakers by name, found a {type(content).__name__}")
+        raise BadInput(f"{path}: expected speakers by name, found {type_of(content)}")
     return content
 
 

@@ -95,6 +95,9 @@ def gap_after_shift(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int
     an evaluation there, is left out. A row has the return before its step's pruning and the sparsity after it
     (`lib.papers.gst.experiments.online`): a run that shifts on the step of an evaluation was played before the shift
     there.
+
+    Raises:
+        BadInput: the dense agent earns nothing, or less: a share of its return says nothing.
     """
     end, found = ends(runs, steps), {}
     for name, kind in _kinds(end, chosen):
@@ -169,6 +172,9 @@ def spared_at_shift(
 
     What is lost is the mean return of so many evaluations before the shift minus that of as many from it on. A seed
     without a shift, or with fewer evaluations on one side, is left out.
+
+    Raises:
+        BadInput: the dense agent earns nothing, or less: a share of its return says nothing.
     """
 
     def change(kind: Mapping[str, object]) -> pd.Series:
@@ -250,6 +256,9 @@ def ratio_range(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | N
 
     Args:
         chosen: "conversion" lists those that are compared; a seed that has not been trained by all is left out.
+
+    Raises:
+        BadInput: a conversion that is listed twice.
     """
     end, found = ends(runs, steps), {}
     ways = [key for key in KEYS if key not in ("conversion", "seed")]

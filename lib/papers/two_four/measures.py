@@ -213,6 +213,9 @@ def more_bits(runs: pd.DataFrame, variant: str, against: str) -> Values:
 
     Args:
         runs: of `two_four_language`; phase 1 counts.
+
+    Raises:
+        BadInput: the runs have no such variant.
     """
     pairs.refuse_absent(runs, "variant", variant, against)
     both = pairs.paired(runs[runs.phase == 1], INDEX, {"variant": variant}, {"variant": against}, "bits")
@@ -283,6 +286,9 @@ def farther(runs: pd.DataFrame, variant: str, against: str) -> Values:
 
     Args:
         runs: of `two_four_gan`.
+
+    Raises:
+        BadInput: the runs have no such variant.
     """
     pairs.refuse_absent(runs, "variant", variant, against)
     both = pairs.paired(runs, [*INDEX, "noise"], {"variant": variant}, {"variant": against}, "frechet")
@@ -314,7 +320,12 @@ def different_masks(runs: pd.DataFrame) -> Values:
 
 
 def settling(runs: pd.DataFrame, variant: str) -> Values:
-    """Divide the share of the masks' entries that flipped a step in the last epoch by that of the first, by seed."""
+    """Divide the share of the masks' entries that flipped a step in the last epoch by that of the first, by seed.
+
+    Raises:
+        BadInput: the runs have no such variant.
+        WentWrong: the last share of a run is NaN.
+    """
     pairs.refuse_absent(runs, "variant", variant)
     mine = runs[runs.variant == variant].sort_values("epoch").set_index(INDEX).flips
     pairs.refuse_wrong(mine)
@@ -323,7 +334,11 @@ def settling(runs: pd.DataFrame, variant: str) -> Values:
 
 
 def mean_flips(runs: pd.DataFrame, variant: str, against: str) -> Values:
-    """Compare how often masks change: flips a step, in percent and over all epochs, minus those of `against`."""
+    """Compare how often masks change: flips a step, in percent and over all epochs, minus those of `against`.
+
+    Raises:
+        BadInput: the runs have no such variant.
+    """
     pairs.refuse_absent(runs, "variant", variant, against)
     one, other = (pairs.mean(runs[runs.variant == name], INDEX, "flips") for name in (variant, against))
     return by_cell((one - other).dropna())

@@ -46,9 +46,11 @@ def arm(model: nn.Module, loss: Loss, draw: torch.Generator) -> Tensor:
         for generator, before in dropout:
             generator.set_state(before)
         buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-        second = _pass(model, loss, gates, [g.antithetic(u) for g, u in zip(gates, uniforms, strict=True)])
-        for buffer, before in buffers:
-            buffer.copy_(before)
+        try:
+            second = _pass(model, loss, gates, [g.antithetic(u) for g, u in zip(gates, uniforms, strict=True)])
+        finally:
+            for buffer, before in buffers:
+                buffer.copy_(before)
         difference = second - first
     for one, uniform in zip(gates, uniforms, strict=True):
         _add(one, difference * (uniform - 0.5) * one.chain())

@@ -212,7 +212,11 @@ def gates_of(model: nn.Module) -> list[Gates]:
 
 
 def set_k(model: nn.Module, k: float) -> None:
-    """Set the slope k of all gates, which is how section 3 tells the stages apart."""
+    """Set the slope k of all gates, which is how section 3 tells the stages apart.
+
+    Raises:
+        BadInput: a slope that is not a finite number of 0 or more.
+    """
     check_k(k)
     for gates in gates_of(model):
         gates.k = k
@@ -232,7 +236,7 @@ def fix(model: nn.Module, k: float) -> None:
 
 
 def check_k(k: float) -> None:
-    """Refuse a slope k that is none.
+    """Refuse a slope k that is not a finite number of 0 or more.
 
     Raises:
         BadInput: it is no number, below 0 or not finite.

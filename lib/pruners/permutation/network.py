@@ -61,9 +61,9 @@ def permute(
         which layers it shares its order. Layers that will not be pruned have no numbers.
 
     Raises:
-        BadInput: a masked model, an unknown name, a search that is none, a model that `torch.fx` cannot trace, inputs
-            that it cannot take, or outputs by which no result could be checked: none, not finite, or others a second
-            time.
+        BadInput: a masked model, an unknown name, a search that is no function, a model that `torch.fx` cannot trace,
+            inputs that it cannot take, or outputs by which no result could be checked: none, not finite, or others a
+            second time.
     """
     if not callable(search):
         raise BadInput(f"search={search!r:.40}: expected a function such as permutation.search.anneal")

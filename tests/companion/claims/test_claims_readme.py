@@ -107,7 +107,10 @@ def test_writing_changes_only_what_is_between_the_markers(place: tuple[Path, Pat
     counted = rest.split(readme.begin("counts"))[1].split(readme.end("counts"))[0].strip()
     first = "The papers' claims, some of them against a fairer rival, make 2 rows that need runs: "
     first += "0 *reproduced*, 0 *partly*, 1 *undecided*, 0 *differs*, 0 *moot*, 1 *not run*. "
-    first += "Of the reproduced 0 stand on the quick scale alone."
+    first += (
+        "Of the reproduced 0 stand on the quick scale alone. 0 of the 1 judged (0 of the reproduced) were written, "
+    )
+    first += "changed or given seeds after a look at some runs, and say so."
     said, table = counted.split("\n\n")
     assert said == f"{first} Of 0 arithmetic rows 0 hold."
     lines = table.splitlines()
@@ -123,6 +126,18 @@ def test_reproduced_rows_of_the_quick_scale_are_counted():
     for toy in (0, 1, 2):
         more = pd.DataFrame([good | {"scale": "quick"}] * toy)
         assert f"Of the reproduced {toy} stand on" in readme.totals(pd.concat([claims, more]))
+
+
+def test_judged_rows_that_own_up_to_a_look_are_counted():
+    good = ROW | {"verdict": "reproduced", "note": "row added when the runs were known"}
+    claims = [
+        good,
+        good | {"kind": "control"},
+        good | {"verdict": "moot"},
+        good | {"note": ""},
+        good | {"verdict": "differs"},
+    ]
+    assert "2 of the 3 judged (1 of the reproduced) were written" in readme.totals(pd.DataFrame(claims))
 
 
 def test_each_paper_has_a_table_of_its_own():
@@ -276,4 +291,8 @@ def test_what_was_found_of_paper_3_says_the_schedule_of_its_runs():
     )
     found = readme.FOUND.read_text()
     assert f"{epochs} epochs, half the width, {seeds} seeds" in found
-    assert f"After {deeper} epochs ResNet34 makes" in found
+    plain = runs[(runs.network == "resnet34") & (runs.teacher == "self") & (runs.distillation == "none")]
+    plain = plain[plain.epoch == plain.epoch.max()]
+    assert plain.epoch.max() == runs.epoch.max()
+    assert f"ResNet34 ({words[plain.seed.nunique()]} seeds) makes" in found
+    assert f"ResNet50, after {deeper} epochs, " in found

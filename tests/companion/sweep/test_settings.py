@@ -1,6 +1,7 @@
 """params.yaml becomes checked dataclasses, and whatever does not fit is refused in one line that names the place."""
 
 import time
+from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -96,6 +97,11 @@ def test_a_name_that_nobody_knows_is_refused_with_those_known():
     with pytest.raises(BadInput) as error:
         base.refuse_unknown(task, flag=(True, False), name={"lenet": 1, "alexnet": 2})
     assert str(error.value) == "name 'n': known are lenet, alexnet"
+
+
+def test_what_a_value_is_has_its_article():
+    found = [base.type_of(value) for value in ([], 1, OrderedDict(), True, 0.5, None)]
+    assert found == ["a list", "an int", "an OrderedDict", "a bool", "a float", "None"]
 
 
 def test_a_list_with_a_value_twice_is_refused_with_its_name():

@@ -259,8 +259,8 @@ def test_rows_that_a_derived_index_does_not_tell_apart_name_the_remedy(toy):
 @pytest.mark.parametrize(
     ("rows", "line"),
     [
-        (None, "run gives NoneType: expected a list of dictionaries, one a row"),
-        ([1], "run gives list: expected a list of dictionaries, one a row"),
+        (None, "run gives None: expected a list of dictionaries, one a row"),
+        ([1], "run gives a list: expected a list of dictionaries, one a row"),
         ([{"name": "a", "step": 1}], "run gives a row without 'value', which is one of COLUMNS; it has name, step"),
         (
             [{"name": "a", "step": 1, "value": 1}, {"name": "a", "value": 1}],

@@ -37,7 +37,7 @@ def ratio(
             groups go.
 
     Raises:
-        BadInput: an unknown bitmap, a share that is none, blocks smaller than 1, or a width that counts nothing.
+        BadInput: an unknown bitmap, a share outside [0, 1], blocks smaller than 1, or a width that counts nothing.
     """
     refuse_uncounted(value_bits=value_bits)
     if bitmap not in BITMAPS:

@@ -96,7 +96,11 @@ def units(configuration: dict) -> int:
 
 
 def run(configuration: dict, context: Context) -> list[dict]:
-    """Train one network in one way; one row an epoch."""
+    """Train one network in one way; one row an epoch.
+
+    Raises:
+        BadInput: a rhythm of pruning that training is too short for.
+    """
     data, seed = vision.load(configuration["data"]), configuration["seed"]
     training, every = Training(**configuration["training"]), configuration["pruning"]["every"]
     examples, held = hold_out(Examples.of(data, context.device), configuration["held_out"], seed)

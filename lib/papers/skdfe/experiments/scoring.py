@@ -130,7 +130,11 @@ def bootstrap_weights(trials: Trials, speakers: np.ndarray, draw: int) -> np.nda
 def bootstrap_det_curves(
     scores: np.ndarray, trials: Trials, speakers: np.ndarray, draws: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the `det_curve` of the speakers as they are, then of each of so many draws of them."""
+    """Yield the `det_curve` of the speakers as they are, then of each of so many draws of them.
+
+    Raises:
+        BadInput: a number of draws that is no count.
+    """
     refuse_uncounted(0, draws=draws)
     order = np.argsort(scores, kind="stable")
     scores, ordered = scores[order], Trials(trials.pairs[order], trials.same[order])

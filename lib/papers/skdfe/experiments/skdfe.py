@@ -59,8 +59,8 @@ class Task:
         width: channels of the first stage, of the network and of a named teacher.
         teacher_width: channels of the self-teacher.
         alpha, beta: weights of the label and the feature term (equations 8 to 10).
-        mse, cosine: weights of the embedding terms; at the quick scale `embedding_weights` has chosen them on held-out
-            training speakers, elsewhere the defaults stand.
+        mse, cosine: weights of the embedding terms, which the paper does not print; `embedding_weights` chooses them on
+            held-out training speakers, and where params.yaml says that it has not, the defaults stand.
         seeds: how many, from 0.
     """
 
