@@ -214,10 +214,10 @@ def _counted(
     if inputs is None and shape is None:
         for layer in layers:
             if layer.layout.axes != "oi" or not kinds.find(layer.module)[0].affine:
-                kind, form = type(layer.module).__name__, "--shape CHANNELS,HEIGHT,WIDTH, in Python shape=(...)"
+                kind, form = type_of(layer.module), "--shape CHANNELS,HEIGHT,WIDTH, in Python shape=(...)"
                 what = "image" if {"k", "t"} & set(layer.layout.axes) else "inputs"
                 form = form if what == "image" else "inputs=, in Python"
-                raise BadInput(f"{layer.name} is a {kind}, its product depends on the {what}: give {form}")
+                raise BadInput(f"{layer.name} is {kind}, its product depends on the {what}: give {form}")
         return {layer.name: batch for layer in layers}, {}
     one = example(model, shape) if inputs is None else inputs
     times = batch if inputs is None else 1

@@ -234,7 +234,8 @@ def type_of(value: Any) -> str:
     if value is None:
         return "None"
     name = type(value).__name__
-    return f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
+    spelt = name[:2].isupper()  # an LSTM, an MLP
+    return f"{'an' if name[0] in ('AEFHILMNORSX' if spelt else 'aeioAEIO') else 'a'} {name}"
 
 
 def refuse_unknown(task: Any, **known: Collection[str]) -> None:

@@ -197,7 +197,7 @@ def test_what_cannot_be_measured_is_refused_in_one_line():
     with pytest.raises(BadInput, match=r"conv.weight is a Conv2d, its product depends on the image: give --shape C"):
         advise(Small(), 5)
     with pytest.raises(
-        BadInput, match=r"weight_ih_l0 is a LSTM, its product depends on the inputs: give inputs=, in Python"
+        BadInput, match=r"weight_ih_l0 is an LSTM, its product depends on the inputs: give inputs=, in Python"
     ):
         advise(nn.LSTM(2, 2), 5)
     with pytest.raises(BadInput, match="batch=0: at least one example is needed"):

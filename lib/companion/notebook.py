@@ -62,7 +62,7 @@ def main(words: list[str] | None = None) -> None:
         # a kernel works in the notebooks' folder, where `lib` would be the installed copy, not the one that asks
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(base.ROOT), os.environ.get("PYTHONPATH"))))
         if asked.all == bool(asked.names):
-            raise BadInput("name one notebook or more, or say --all")
+            raise BadInput("name one notebook or more, or say --all, and not both")
         base.refuse_twice(names=asked.names)
         out = asked.results.resolve()
         given = dict(parameter(text) for text in asked.parameter)

@@ -82,6 +82,10 @@ def _refuse_altered(path: Path) -> None:
     if beside.exists():  # one line of it is wanted, so it is searched and not parsed: every claim's runs come in here
         # An indented one is of the file that was to be replaced when a kill came in between (`provenance.write`).
         told = re.findall(rb"^(?:  )?sha256: '?(\w+)", beside.read_bytes(), re.MULTILINE)
+        if not told:
+            raise BadInput(
+                f"{beside} names no sha256, which tells whether {path.name} is whole; git checkout or sweep it"
+            )
         if hashlib.sha256(content).hexdigest().encode() not in told:
             raise BadInput(f"{path} is not the file that {beside.name} describes; git checkout or sweep it again")
 

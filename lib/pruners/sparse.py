@@ -45,7 +45,9 @@ def sparse(model: nn.Module, select: Select = None) -> nn.Module:
     for layer in layers:
         mask, weight = masks.get(layer.name), layer.weight
         found = f"its weight is {list(weight.shape)} of {weight.dtype}"
-        if layer.tied:
+        if weight.dtype not in FLOATS:
+            whys[layer.name] = f"CSR has products of float32 and float64, {found}"
+        elif layer.tied:
             whys[layer.name] = "it shares its weight with another layer"
         elif beneath(layer) or len(behind(layer.module)[layer.attribute]) > 1:
             whys[layer.name] = "its weight is computed from other numbers; pruners.detach the model first"
@@ -53,8 +55,6 @@ def sparse(model: nn.Module, select: Select = None) -> nn.Module:
             whys[layer.name] = "it has hooks, which a sparse layer would not call"
         elif "bias" not in layer.module._parameters:
             whys[layer.name] = "its bias is computed, and a sparse layer would not compute it"
-        elif weight.dtype not in FLOATS:
-            whys[layer.name] = f"CSR has products of float32 and float64, {found}"
         elif not bool((weight != 0 if mask is None else mask).any()):
             whys[layer.name] = f"{found}, nothing of it is left"
         else:

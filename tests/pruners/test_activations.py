@@ -93,7 +93,7 @@ def test_layers_that_do_not_fit_are_left_out_with_a_word_or_refused_by_name():
     assert [len(layer._forward_pre_hooks) for layer in model] == [0, 1]
     with pytest.raises(BadInput, match=r"0\.weight cannot be pruned 2:4: a product sums over 2 channels"):
         activations.prune(model, select=["0.weight"])
-    with pytest.raises(BadInput, match="inside a LSTM"):
+    with pytest.raises(BadInput, match="inside an LSTM"):
         activations.prune(nn.LSTM(16, 16))
     with pytest.raises(BadInput, match="n must be at least 1 and smaller than m"):
         activations.prune(nn.Linear(16, 4), 4, 4)

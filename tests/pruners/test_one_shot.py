@@ -189,7 +189,7 @@ def test_what_cannot_be_watched_is_left_out_by_name_and_the_rest_is_pruned():
         def forward(self, inputs: Tensor) -> Tensor:
             return self.fc(self.lstm(inputs)[0])
 
-    with pytest.warns(pruners.LeftOut, match=r"lstm\.weight_\w+ is left out: it is inside a LSTM"):
+    with pytest.warns(pruners.LeftOut, match=r"lstm\.weight_\w+ is left out: it is inside an LSTM"):
         pruned = pruners.one_shot(Recurrent(), [torch.randn(5, 2, 16)], pruners.Wanda(TWO_FOUR))
     assert list(pruners.attached(pruned)) == ["fc.weight"]
 

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
 from lib import pruners
-from lib.base import BadInput
+from lib.base import BadInput, type_of
 from lib.kernels.block_circulant import circulant
 from lib.models.lenet import lenet5
 from lib.models.resnet import resnet20
@@ -112,7 +112,7 @@ def test_each_layer_that_shares_a_weight_reads_it_and_a_look_up_moves_nothing_fo
     assert operations_per_byte(Net(tied=True), (4,), batch=2) == operations_per_byte(Net(tied=False), (4,), batch=2)
     cell, layer = nn.LSTMCell(4, 4), nn.Linear(4, 16)
     cell.weight_hh = layer.weight
-    with pytest.raises(BadInput, match=r"0\.weight is inside a LSTMCell$"):
+    with pytest.raises(BadInput, match=r"0\.weight is inside an LSTMCell$"):
         operations_per_byte(nn.ModuleList([layer, cell])[:1].append(cell), (4,), batch=2)
 
 
@@ -159,7 +159,7 @@ def test_the_input_of_a_layer_is_told_from_other_arguments_by_its_name():
 
 @pytest.mark.parametrize("layer", [nn.LSTM(4, 4), nn.MultiheadAttention(4, 2)])
 def test_what_layers_of_several_weights_move_is_refused_by_name(layer: nn.Module):
-    with pytest.raises(BadInput, match=rf"0\.(weight_ih_l0|in_proj_weight) is inside a {type(layer).__name__}$"):
+    with pytest.raises(BadInput, match=rf"0\.(weight_ih_l0|in_proj_weight) is inside {type_of(layer)}$"):
         operations_per_byte(nn.Sequential(layer), (3, 4), batch=1)
 
 

@@ -12,6 +12,7 @@ import re
 from types import ModuleType
 
 from lib import base
+from lib.base import BadInput
 from lib.companion.exercises.checkers import answered, find
 
 
@@ -37,9 +38,14 @@ def hint(exercise: str) -> None:
 def module_of(exercise: str) -> ModuleType:
     """Find the module that holds an exercise: that of the paper with its first digit, or the one of notebooks 00,
     61 and 62.
+
+    Raises:
+        BadInput: a number that no notebook's exercises have.
     """
     for claims in sorted(base.PAPERS.glob("*/claims.yaml")):
         number = re.search(r"^paper: (\d+)", claims.read_text(), re.MULTILINE)
         if number and str(exercise).startswith(number[1]) and claims.with_name("exercises.py").exists():
             return importlib.import_module(f"lib.papers.{claims.parent.name}.exercises")
+    if isinstance(exercise, str) and not exercise.startswith(("0", "6")):
+        raise BadInput(f"no exercise {exercise!r}: its number begins with its notebook's, such as 20.1")
     return importlib.import_module("lib.companion.exercises.start_here")

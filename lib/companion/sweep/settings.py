@@ -51,7 +51,7 @@ def _of_scale(scale: str, params: Path) -> Mapping:
     if not isinstance(content, Mapping):
         raise BadInput(f"{params.name}: expected scales by name, found {content!r}")
     if scale not in content:
-        raise BadInput(f"no scale {scale!r} in {params.name}; there are: {', '.join(map(str, content))}")
+        raise BadInput(f"no scale {scale!r} in {params.name}; there are: {', '.join(map(str, content)) or 'none'}")
     if not isinstance(content[scale], Mapping) or not content[scale]:
         raise BadInput(f"{params.name}: scale {scale} has no settings; expected experiments by name")
     return content[scale]

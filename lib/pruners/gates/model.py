@@ -234,7 +234,8 @@ def _named(name: str, found: dict[str, Layer]) -> Layer:
     if layer.wall:
         raise BadInput(f"gates on {name!r}: it {layer.wall}")
     if isinstance(layer.module, nn.Conv2d) and not layer.cuttable:
-        raise BadInput(f"gates on {name!r}: its channels meet others in a sum or leave the network, so none can be cut")
+        where = "meet others in a sum, are read by a convolution in groups, or leave the network"
+        raise BadInput(f"gates on {name!r}: its channels {where}, so none can be cut")
     if isinstance(layer.module, nn.Conv2d) and layer.norm is None and parametrize.is_parametrized(layer.module):
         why = "make it a plain one with torch.nn.utils.parametrize.remove_parametrizations"
         raise BadInput(f"gates on {name!r}: a parametrization computes its weight: {why}")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import pytest
+from torch import nn
 
 from lib import base
 from lib.base import BadInput
@@ -100,8 +101,8 @@ def test_a_name_that_nobody_knows_is_refused_with_those_known():
 
 
 def test_what_a_value_is_has_its_article():
-    found = [base.type_of(value) for value in ([], 1, OrderedDict(), True, 0.5, None)]
-    assert found == ["a list", "an int", "an OrderedDict", "a bool", "a float", "None"]
+    found = [base.type_of(value) for value in ([], 1, OrderedDict(), True, 0.5, nn.LSTM(1, 1), nn.Linear(1, 1), None)]
+    assert found == ["a list", "an int", "an OrderedDict", "a bool", "a float", "an LSTM", "a Linear", "None"]
 
 
 def test_a_list_with_a_value_twice_is_refused_with_its_name():
@@ -118,7 +119,7 @@ def test_a_list_with_a_value_twice_is_refused_with_its_name():
         ("quick:", "p.yaml: scale quick has no settings; expected experiments by name"),
         ("quick: 3", "p.yaml: scale quick has no settings; expected experiments by name"),
         ("real: {x: {a: 1}}\npaper:", "no scale 'quick' in p.yaml; there are: real, paper"),
-        ("", "no scale 'quick' in p.yaml; there are:"),
+        ("", "no scale 'quick' in p.yaml; there are: none"),
         ("- 1", "p.yaml: expected scales by name, found [1]"),
         ("quick: {x: [", "p.yaml, line 1 is not YAML: did not find expected node content"),
         ("2: {}\nreal: {}", "no scale 'quick' in p.yaml; there are: 2, real"),
