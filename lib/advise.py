@@ -166,9 +166,8 @@ def verdict(times: Mapping[str, Sequence[float]], backend: str, thumb: str = "",
     gains = {method: median(times["dense"]) / median(each) for method, each in times.items() if method != "dense"}
     least = {method: surely(times["dense"], times[method]) for method in gains}
     most = {method: 1 / surely(times[method], times["dense"]) for method in gains}
-    never = {"two_four"} if backend == "dense" else set()
-    never |= set() if sparse else {"csr"}
-    real = [method for method in gains if method not in never]
+    hopeless = {"two_four": backend == "dense", "csr": not sparse}
+    real = [method for method in gains if not hopeless.get(method)]
     able = [method for method in real if least[method] > CLEARLY]
     close = [method for method in real if most[method] >= 1] if not able else []
     use = max(able, key=gains.get) if able else TIE if close else "dense"

@@ -222,9 +222,8 @@ class Agent(ABC):
             BadInput: as `pruners.attach`.
         """
         layers = checked(self.networks, masks)
-        for name, mask in masks.items():
-            weight = layers[name].module.weight
-            self.masks = self.masks | {weight: mask.to(weight.device, copy=True)}
+        of_weights = {layers[name].module.weight: mask for name, mask in masks.items()}
+        self.masks = self.masks | {weight: mask.to(weight.device, copy=True) for weight, mask in of_weights.items()}
         with torch.no_grad():
             for weight, mask in self.masks.items():
                 weight.mul_(mask)
