@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from time import monotonic
 from typing import NamedTuple
 
 import numpy as np
@@ -316,7 +315,6 @@ def train(
     every: int,
     report: Callable[[], dict],
     folder: Path | None = None,
-    save_seconds: float = 60.0,
     on_progress: Callable[[], None] = lambda: None,
     check: Callable[[], None] = lambda: None,
     progress: bool = False,
@@ -327,9 +325,8 @@ def train(
         every: steps from one row to the next, a multiple of what is played before the network learns.
         report: gives what goes into a row.
         folder: where to keep the session. When it holds one, training goes on from there.
-        save_seconds: save at most this often; also after the last step, and when `on_progress` or `check` raises.
-        on_progress: called after each row; may raise to stop.
-        check: called after each update, of which a row has many; may raise to stop.
+        on_progress: called after each row; may raise to stop, and what is done is saved then.
+        check: called after each update, of which a row has many; may raise to stop likewise.
         progress: show a progress bar of steps.
 
     Returns:
@@ -350,23 +347,20 @@ def train(
         trainer.load_state_dict(content)
     for _ in trainer.rows:
         on_progress()
-    saved = monotonic()
+
+    def save() -> None:
+        if folder is not None:
+            checkpoints.write({"identity": identity, **trainer.state_dict()}, folder / STATE)
+
+    rhythm = checkpoints.Rhythm()
     with tqdm(initial=trainer.steps, total=trainer.total, unit="step", disable=not progress) as bar:
         while trainer.steps < trainer.total:
             trainer.update()
             if due := trainer.steps % every == 0:  # not below: a state saved where `report` stops would lack its row
                 trainer.rows.append({"step": trainer.steps, **report()})
-            keep = folder is not None and (trainer.steps == trainer.total or monotonic() - saved >= save_seconds)
-            try:
+            with rhythm.after_step(save, last=trainer.steps == trainer.total):
                 check()
                 if due:
                     on_progress()
-            except BaseException:
-                keep = folder is not None
-                raise
-            finally:
-                if keep:
-                    checkpoints.write({"identity": identity, **trainer.state_dict()}, folder / STATE)
-                    saved = monotonic()
             bar.update(once)
     return trainer.rows

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from lib.base import BadInput, Range, naming, refuse_uncounted
 from lib.models.dcgan import Discriminator, Generator, noise
-from lib.training.checkpoints import Session, checksum
+from lib.training.checkpoints import Session, Together, checksum
 from lib.training.evaluation import measuring
 from lib.training.precision import autocast, check
 from lib.training.supervised import channels_last, refuse_frozen, seed_of
@@ -63,7 +63,6 @@ def fit(
     state: Path | None = None,
     identity: Mapping[str, object] | None = None,
     measure: Callable[[Generator], float] = lambda generator: math.nan,
-    save_seconds: float = 20.0,
     on_progress: Callable[[], None] = lambda: None,
 ) -> list[dict]:
     """Train both networks in place; they are left in evaluation mode.
@@ -74,7 +73,7 @@ def fit(
     Args:
         images: uint8 [N, 1, H, W]; the networks see them from -1 to 1.
         measure: what is asked of the generator after each epoch, such as how far its images are from real ones.
-        seed, session, state, identity, save_seconds, on_progress: as in `lib.training.steps.fit`.
+        seed, session, state, identity, on_progress: as in `lib.training.steps.fit`.
 
     Returns:
         One row an epoch: epoch (from 1), generator and discriminator (mean losses in nats), measured.
@@ -90,12 +89,14 @@ def fit(
         refuse_frozen(one, name)
     if settings.precision == "bfloat16":  # a layout in which such convolutions run faster
         channels_last(both)
-    optimizers = Optimizers(both, settings)
+    betas = (settings.beta1, 0.999)
+    optimizers = {
+        name: torch.optim.Adam(network.parameters(), settings.learning_rate, betas, fused=True)
+        for name, network in both.items()
+    }
     session_of = {**asdict(settings), "seed": seed, "session": session, "data": checksum(images), **(identity or {})}
-    keeper = Session(state, session_of, both, optimizers, save_seconds)
-    rows = keeper.load()
-    for _ in rows:
-        on_progress()
+    keeper = Session(state, session_of, both, Together(**optimizers))
+    rows = keeper.load(on_progress)
     for epoch in range(len(rows), settings.epochs):
         made, judged = _epoch(both, optimizers, images, settings, seed_of(seed, session, epoch))
         if not (math.isfinite(made) and math.isfinite(judged)):
@@ -108,28 +109,8 @@ def fit(
     return rows
 
 
-class Optimizers:
-    """Hold the optimizers of both networks, kept in a checkpoint as one."""
-
-    def __init__(self, both: nn.ModuleDict, settings: Play):
-        betas = (settings.beta1, 0.999)
-        self.of = {
-            name: torch.optim.Adam(network.parameters(), settings.learning_rate, betas, fused=True)
-            for name, network in both.items()
-        }
-
-    def state_dict(self) -> dict:
-        """Say where both are."""
-        return {name: optimizer.state_dict() for name, optimizer in self.of.items()}
-
-    def load_state_dict(self, content: Mapping[str, dict]) -> None:
-        """Put both back to where they were."""
-        for name, optimizer in self.of.items():
-            optimizer.load_state_dict(content[name])
-
-
 def _epoch(
-    both: nn.ModuleDict, optimizers: Optimizers, images: Tensor, settings: Play, seed: int
+    both: nn.ModuleDict, optimizers: Mapping[str, torch.optim.Adam], images: Tensor, settings: Play, seed: int
 ) -> tuple[float, float]:
     """One pass over the images; the mean losses of generator and discriminator."""
     both.train()
@@ -143,10 +124,10 @@ def _epoch(
         with autocast(images.device, settings.precision):
             made = generator(noise(generator, len(real), draw).to(images.device))
             judged = toward(discriminator(real), 1.0) + toward(discriminator(made.detach()), 0.0)
-        _step(optimizers.of["discriminator"], judged)
+        _step(optimizers["discriminator"], judged)
         with autocast(images.device, settings.precision):
             fooled = toward(discriminator(made), 1.0)
-        _step(optimizers.of["generator"], fooled)
+        _step(optimizers["generator"], fooled)
         totals += torch.stack([fooled.detach(), judged.detach()])
     made, judged = (totals / len(batches)).tolist()
     return made, judged

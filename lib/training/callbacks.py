@@ -19,19 +19,3 @@ class Callback(Protocol):
 
     def load_state_dict(self, content: dict) -> None:
         """Go on from that."""
-
-
-class Both:
-    """Keep an optimizer and a callback as one thing in a checkpoint."""
-
-    def __init__(self, optimizer: object, callback: Callback):
-        self.optimizer, self.callback = optimizer, callback
-
-    def state_dict(self) -> dict:
-        """Give what both remember."""
-        return {"optimizer": self.optimizer.state_dict(), "callback": self.callback.state_dict()}
-
-    def load_state_dict(self, content: dict) -> None:
-        """Go on from that."""
-        self.optimizer.load_state_dict(content["optimizer"])
-        self.callback.load_state_dict(content["callback"])

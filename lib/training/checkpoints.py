@@ -1,7 +1,7 @@
 """Stop a training session and go on: its model, optimizer and rows in one file.
 
 Every checkpoint is written by `write` and read by `read`, with a checksum: where a file is damaged the session starts
-anew and says so, instead of going on from other numbers.
+anew and says so, instead of going on from other numbers. Every loop saves when `Rhythm` says.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import io
 import pickle
 import sys
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +26,54 @@ from lib.pruners.masks import Masked
 from lib.pruners.straight_through import StraightThrough
 
 MARK = b"\nsha256 "  # between what torch saved and its checksum, which ends the file
+SAVE_SECONDS = 60.0  # at most this much work is lost where a process is killed
+
+
+class Kept(Protocol):
+    """Be put in a checkpoint and taken out again, as an optimizer or a network can."""
+
+    def state_dict(self) -> dict:
+        """Give what must be saved."""
+
+    def load_state_dict(self, content: dict) -> None:
+        """Go on from that."""
+
+
+class Together:
+    """Keep several things as one in a checkpoint, such as an optimizer and a callback."""
+
+    def __init__(self, **parts: Kept):
+        self.parts = parts
+
+    def state_dict(self) -> dict:
+        """Give what each must save, by the parts' names."""
+        return {name: part.state_dict() for name, part in self.parts.items()}
+
+    def load_state_dict(self, content: Mapping[str, dict]) -> None:
+        """Let each go on from its own."""
+        for name, part in self.parts.items():
+            part.load_state_dict(content[name])
+
+
+class Rhythm:
+    """Decide when a training is saved: every `SAVE_SECONDS`, after its last step, and wherever it is stopped."""
+
+    def __init__(self):
+        self.saved = monotonic()
+
+    @contextmanager
+    def after_step(self, save: Callable[[], None], last: bool) -> Iterator[None]:
+        """Enclose what is done after a step and may raise to stop; the step counts as done, and is saved then too."""
+        keep = last or monotonic() - self.saved >= SAVE_SECONDS
+        try:
+            yield
+        except BaseException:
+            keep = True
+            raise
+        finally:
+            if keep:
+                save()
+                self.saved = monotonic()
 
 
 def write(content: Any, path: Path) -> None:
@@ -96,28 +146,23 @@ class Session:
         identity: settings, seed and the like, by name: a file of another session is refused. So is one in which masks
             keep more or fewer weights in all, or are learned at another decay; which ones they keep comes from the
             file, as the weights do.
-        save_seconds: save no more often; the last epoch always is saved, and so is one at which `on_progress` raises.
+        optimizer: or several things `Together`.
     """
 
-    def __init__(
-        self,
-        state: Path | None,
-        identity: dict,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        save_seconds: float = 20.0,
-    ):
+    def __init__(self, state: Path | None, identity: dict, model: nn.Module, optimizer: Kept):
         shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
         kept = sum(int(part.mask.sum()) for part in model.modules() if isinstance(part, Masked))
         self.state, self.identity = state, {**identity, "network": shapes}
         self.identity.setdefault("masks", kept)  # whoever keeps masks elsewhere has named them
         if learned := [[int(one.mask.sum()), one.decay] for one in model.modules() if isinstance(one, StraightThrough)]:
             self.identity.setdefault("learned", learned)
-        self.model, self.optimizer, self.save_seconds = model, optimizer, save_seconds
-        self.saved = monotonic()
+        self.model, self.optimizer, self.rhythm = model, optimizer, Rhythm()
 
-    def load(self) -> list[dict]:
+    def load(self, on_progress: Callable[[], None] = lambda: None) -> list[dict]:
         """Return the rows so far; model and optimizer are put back to where they were.
+
+        Args:
+            on_progress: called once for each of the rows.
 
         Raises:
             BadInput: the file is of a session with other settings.
@@ -128,18 +173,16 @@ class Session:
         refuse_another(self.state, content["identity"], self.identity)
         self.model.load_state_dict(content["model"])
         self.optimizer.load_state_dict(content["optimizer"])
+        for _ in content["rows"]:
+            on_progress()
         return content["rows"]
 
     def save_when_due(self, rows: list[dict], on_progress: Callable[[], None], last: bool) -> None:
         """Call `on_progress` after an epoch, which may raise to stop, and save when it is time to."""
-        keep = last or monotonic() - self.saved >= self.save_seconds
-        try:
+        with self.rhythm.after_step(partial(self._save, rows), last):
             on_progress()
-        except BaseException:
-            keep = True
-            raise
-        finally:
-            if keep and self.state is not None:
-                parts = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-                write({"identity": self.identity, **parts, "rows": rows}, self.state)
-                self.saved = monotonic()
+
+    def _save(self, rows: list[dict]) -> None:
+        if self.state is not None:
+            parts = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+            write({"identity": self.identity, **parts, "rows": rows}, self.state)

@@ -123,7 +123,6 @@ def train(
     seed: int,
     session: int = 0,
     state: Path | None = None,
-    save_seconds: float = 20.0,
     on_progress: Callable[[], None] = lambda: None,
     every: int = 1,
     taus: Sequence[float] = (),
@@ -136,7 +135,7 @@ def train(
 
     Args:
         model: from `gates.gated`, initialised for the settings' k.
-        state, save_seconds, on_progress: as in `supervised.train`.
+        state, on_progress: as in `supervised.train`.
         every: the network is measured after epochs that are multiples of this, and after each stage's last.
         taus: thresholds of equation 13 at which it is measured besides. Training does not ask for tau before stage 3,
             which keeps what is open at the gates' own; an expansion does, so it has that alone.
@@ -176,8 +175,8 @@ def train(
     identity |= {"taus": list(taus)} if taus else {}
     identity |= {"shares": list(shares)} if shares else {}
     dense = gates.sizes(layers)["parameters"] if shares else None
-    keeper = Session(state, identity, model, optimizer, save_seconds)
-    rows = keeper.load()
+    keeper = Session(state, identity, model, optimizer)
+    rows = keeper.load(on_progress)
     if rows:  # then the model may have left its start behind; rows of before this column have no "dense"
         dense = rows[0].get("dense", dense)
     elif settings.expand and any(bool(one.awake.all()) for one in gates.gates_of(model)):
@@ -189,7 +188,6 @@ def train(
     progress = _Progress(settings.epochs)
     for row in rows:
         progress.add(row)
-        on_progress()
     while stage := progress.stage():
         epoch = len(rows)
         k = slopes[stage]

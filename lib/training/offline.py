@@ -21,7 +21,7 @@ from lib.base import BadInput, naming, refuse_uncounted, type_of
 from lib.pruners.patterns import SCOPES
 from lib.training.agents import SCORING, SHUFFLING, TRAINING, Agent, Draws, Objective, Policy, Transitions, draw_batch
 from lib.training.callbacks import Callback
-from lib.training.checkpoints import Session, checksum
+from lib.training.checkpoints import Session, Together, checksum
 from lib.training.graphs import Graphed
 from lib.training.supervised import seed_of
 
@@ -88,7 +88,7 @@ class Progress:
     """Hold what a training consists of besides the agent's modules: optimizers, steps, losses since the last row."""
 
     def __init__(self, agent: Agent, callback: Callback | None = None):
-        self.agent, self.callback, self.step = agent, callback, 0
+        self.optimizers, self.device, self.callback, self.step = Together(**agent.optimizers), agent.device, callback, 0
         self.totals: dict[str, Tensor] = {}
 
     def add(self, losses: Mapping[str, Tensor]) -> None:
@@ -98,16 +98,14 @@ class Progress:
 
     def state_dict(self) -> dict:
         """Return all of it, for a file."""
-        optimizers = {name: optimizer.state_dict() for name, optimizer in self.agent.optimizers.items()}
         more = {} if self.callback is None else {"callback": self.callback.state_dict()}
-        return {"optimizers": optimizers, "step": self.step, "totals": self.totals} | more
+        return {"optimizers": self.optimizers.state_dict(), "step": self.step, "totals": self.totals} | more
 
     def load_state_dict(self, content: dict) -> None:
         """Go on from that."""
-        for name, optimizer in self.agent.optimizers.items():
-            optimizer.load_state_dict(content["optimizers"][name])
+        self.optimizers.load_state_dict(content["optimizers"])
         self.step = content["step"]
-        self.totals = {name: total.to(self.agent.device) for name, total in content["totals"].items()}
+        self.totals = {name: total.to(self.device) for name, total in content["totals"].items()}
         if self.callback is not None:
             self.callback.load_state_dict(content["callback"])
 
@@ -216,7 +214,6 @@ def train(
     every: int,
     evaluate: Callable[[Policy], Mapping[str, Sequence[float]]] = lambda policy: {},
     state: Path | None = None,
-    save_seconds: float = 60.0,
     on_progress: Callable[[], None] = lambda: None,
     stop_every: int = 100,
     progress: bool = False,
@@ -233,8 +230,8 @@ def train(
         every: updates from one evaluation to the next, a multiple of `stop_every` unless that is larger.
         evaluate: called with the policy, returns what goes into the rows, {column: one value a run}.
         state: where to keep the training. When the file is there it goes on from it, with the same `every`.
-        save_seconds: save at most this often; the end always is saved, and so is a step at which `on_progress` raises.
-        on_progress: called once for every `stop_every` updates, those of a former session too; may raise to stop.
+        on_progress: called once for every `stop_every` updates, those of a former session too; may raise to stop, and
+            what is done is saved then.
         progress: show a progress bar of updates.
         callback: what else happens after each update.
 
@@ -263,7 +260,7 @@ def train(
         **({} if callback is None else callback.identity()),
     }
     done = Progress(agent, callback)
-    session = Session(state, identity, agent.modules, done, save_seconds)
+    session = Session(state, identity, agent.modules, done)
     rows = session.load()
     if done.step > steps:
         raise BadInput(f"{state} has been trained for {done.step} steps already, more than the {steps} asked for")

@@ -76,7 +76,6 @@ def fit(
     identity: Mapping[str, object] | None = None,
     measure: Callable[[nn.Module], float] = lambda model: math.nan,
     loss: Loss = entropy,
-    save_seconds: float = 20.0,
     on_progress: Callable[[], None] = lambda: None,
 ) -> list[dict]:
     """Train the model in place; it is left in evaluation mode.
@@ -93,8 +92,7 @@ def fit(
         identity: what else tells this session from others that may be kept in that file.
         measure: what is asked of the model at each row, such as bits a character.
         loss: of what the model answers to a batch, and the batch's targets.
-        save_seconds: save no more often; the last row always is saved, and so is one at which `on_progress` raises.
-        on_progress: called after each row; may raise to stop.
+        on_progress: called after each row; may raise to stop, and what is done is saved then.
 
     Returns:
         One row every `every` steps and after the last: step, loss (mean over the steps since the row before, in
@@ -107,10 +105,8 @@ def fit(
     refuse_frozen(model)
     optimizer = torch.optim.AdamW(groups(model, schedule.weight_decay), schedule.learning_rate, fused=True)
     session_of = {**asdict(schedule), "seed": seed, "session": session, **(identity or {})}
-    keeper = Session(state, session_of, model, optimizer, save_seconds)
-    rows = keeper.load()
-    for _ in rows:
-        on_progress()
+    keeper = Session(state, session_of, model, optimizer)
+    rows = keeper.load(on_progress)
     done = rows[-1]["step"] if rows else 0
     while done < schedule.steps:
         until = min(done + schedule.every, schedule.steps)

@@ -16,8 +16,8 @@ from tqdm import tqdm
 
 from lib.base import BadInput, Range, naming, refuse_uncounted
 from lib.data.folder import Images
-from lib.training.callbacks import Both, Callback
-from lib.training.checkpoints import Session
+from lib.training.callbacks import Callback
+from lib.training.checkpoints import Session, Together
 from lib.training.evaluation import measuring
 from lib.training.examples import AUGMENTS, Examples
 from lib.training.precision import autocast, check
@@ -84,7 +84,6 @@ def train(
     seed: int,
     session: int = 0,
     state: Path | None = None,
-    save_seconds: float = 20.0,
     on_progress: Callable[[], None] = lambda: None,
     progress: bool = False,
     callback: Callable[[torch.optim.Optimizer], Callback] | None = None,
@@ -101,8 +100,7 @@ def train(
         session: which of the run's training sessions this is; each has its own order of batches.
         state: where to keep the session. When the file is there the session goes on from it, and one that was
             finished only loads its weights.
-        save_seconds: save no more often; the last epoch always is saved, and so is one at which `on_progress` raises.
-        on_progress: called after each epoch; may raise to stop.
+        on_progress: called after each epoch; may raise to stop, and what is done is saved then.
         progress: show a progress bar of epochs.
         callback: makes, of the optimizer, what else happens after each update; its steps count from 1 over all epochs.
         report: called after each epoch; what it gives goes into the row.
@@ -133,11 +131,9 @@ def train(
     hook, kept = None, optimizer
     if callback is not None:
         hook = callback(optimizer)
-        identity, kept = identity | hook.identity(), Both(optimizer, hook)
-    keeper = Session(state, identity, model, kept, save_seconds)
-    rows = keeper.load()
-    for _ in rows:
-        on_progress()
+        identity, kept = identity | hook.identity(), Together(optimizer=optimizer, callback=hook)
+    keeper = Session(state, identity, model, kept)
+    rows = keeper.load(on_progress)
     epochs = range(len(rows), settings.epochs)
     for epoch in tqdm(epochs, initial=len(rows), total=settings.epochs, disable=not progress):
         loss = _epoch(model, optimizer, examples, settings, epoch, seed_of(seed, session, epoch), hook)

@@ -13,8 +13,8 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from time import monotonic
 
 import numpy as np
 import torch
@@ -353,16 +353,15 @@ def train(
     steps: int,
     every_step: Callable[[Trainer], None] = lambda trainer: None,
     folder: Path | None = None,
-    save_seconds: float = 120.0,
     progress: bool = False,
 ) -> None:
     """Train a stack until it has done so many steps.
 
     Args:
         every_step: called after each step; may evaluate, prune, or raise to stop. Where it raises the step counts as
-            done, and a session that goes on does not call it for that step again: it raises when all else is done.
+            done and is saved, and a session that goes on does not call it for that step again: it raises when all else
+            is done.
         folder: where to keep the session. When it holds one, training goes on from there.
-        save_seconds: save at most this often; also after the last step, and when `every_step` raises.
         progress: show a progress bar of steps, with the latest training returns.
 
     Raises:
@@ -374,20 +373,12 @@ def train(
     if trainer.steps > steps:
         where = "this stack" if folder is None else folder
         raise BadInput(f"{where} has been trained for {trainer.steps} steps already, more than the {steps} asked for")
-    saved = monotonic()
+    rhythm, save = checkpoints.Rhythm(), partial(trainer.save, folder) if folder is not None else lambda: None
     with tqdm(initial=trainer.steps, total=steps, unit="step", disable=not progress) as bar:
         while trainer.steps < steps:
             trainer.step()
-            keep = folder is not None and (trainer.steps == steps or monotonic() - saved >= save_seconds)
-            try:
+            with rhythm.after_step(save, last=trainer.steps == steps):
                 every_step(trainer)
-            except BaseException:
-                keep = folder is not None
-                raise
-            finally:
-                if keep:
-                    trainer.save(folder)
-                    saved = monotonic()
             bar.update()
             if progress and all(trainer.returns):
                 latest = np.mean([returns[-1] for returns in trainer.returns])

@@ -11,7 +11,7 @@ from lib import pruners
 from lib.base import BadInput
 from lib.models.game_player import ActorCritic, Sizes
 from lib.pruners import prunable
-from lib.training import actor_critic
+from lib.training import actor_critic, checkpoints
 from lib.training.actor_critic import Batch, Settings, a2c_loss, normalised, ppo_loss, returns, start, train
 from lib.training.vector_games import Games, film
 
@@ -196,7 +196,7 @@ def rows(settings: Settings, folder=None, on_progress=lambda: None, total=48) ->
     def report() -> dict:
         return {"weights": sum(float(weight.detach().sum()) for weight in trainer.network.parameters())}
 
-    return train(trainer, 12, report, folder, 0.0, on_progress)
+    return train(trainer, 12, report, folder, on_progress)
 
 
 @pytest.mark.parametrize("settings", [A2C, PPO])
@@ -234,13 +234,15 @@ def test_a_training_is_stopped_between_two_rows_and_loses_nothing(tmp_path):
     whole = train(trainer, 24, report)
     trainer = start("bricks", 1, A2C, 48)
     with pytest.raises(Stopped):
-        train(trainer, 24, report, tmp_path, save_seconds=1e9, check=stop_at_36)
+        train(trainer, 24, report, tmp_path, check=stop_at_36)
     trainer, played = start("bricks", 1, A2C, 48), []
     assert train(trainer, 24, report, tmp_path, check=lambda: played.append(trainer.steps)) == whole
     assert played == [48]
 
 
-def test_a_report_that_is_interrupted_loses_no_row(tmp_path):
+def test_a_report_that_is_interrupted_loses_no_row(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoints, "SAVE_SECONDS", 0)
+
     def report():
         report.calls += 1
         if report.calls == 2:
@@ -249,8 +251,8 @@ def test_a_report_that_is_interrupted_loses_no_row(tmp_path):
 
     report.calls = 0
     with pytest.raises(KeyboardInterrupt):
-        train(start("bricks", 1, A2C, 48), 12, report, tmp_path, 0.0)
-    found = train(start("bricks", 1, A2C, 48), 12, report, tmp_path, 0.0)
+        train(start("bricks", 1, A2C, 48), 12, report, tmp_path)
+    found = train(start("bricks", 1, A2C, 48), 12, report, tmp_path)
     assert [row["step"] for row in found] == [12, 24, 36, 48]
 
 

@@ -92,7 +92,7 @@ def train(state: Path, epochs: int, rate: float = 0.5) -> tuple[nn.Module, list[
     torch.manual_seed(0)
     model = nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), rate)
-    session = checkpoints.Session(state, {"rate": rate}, model, optimizer, save_seconds=0)
+    session = checkpoints.Session(state, {"rate": rate}, model, optimizer)
     rows, computed = session.load(), []
     for epoch in range(len(rows), epochs):
         optimizer.zero_grad()
@@ -154,3 +154,15 @@ def test_a_setting_that_only_one_of_two_sessions_has_is_named():
     with pytest.raises(BadInput, match=r"^here is a session with other settings \(taus, seed, shares\): move"):
         checkpoints.refuse_another(Path("here"), kept, own)
     checkpoints.refuse_another(Path("here"), kept, dict(kept))
+
+
+def test_a_step_after_which_a_training_is_stopped_is_saved_even_where_it_is_too_soon():
+    rhythm, saved = checkpoints.Rhythm(), []
+    with rhythm.after_step(lambda: saved.append("due"), last=False):
+        pass
+    assert not saved
+    with pytest.raises(KeyboardInterrupt), rhythm.after_step(lambda: saved.append("stopped"), last=False):
+        raise KeyboardInterrupt
+    with rhythm.after_step(lambda: saved.append("last"), last=True):
+        assert saved == ["stopped"]  # what is done after the step comes first, since it may add to what is saved
+    assert saved == ["stopped", "last"]

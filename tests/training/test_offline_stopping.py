@@ -8,6 +8,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lib.base import BadInput
+from lib.training import checkpoints
 from lib.training.agents import Draws, Transitions, draw_batch
 from lib.training.graphs import Graphed
 from lib.training.offline import Pruning, prune, train
@@ -78,24 +79,15 @@ def test_a_state_is_trained_further_and_only_by_its_own_settings(tmp_path):
         train(agent(), DATA, RUNS, 8, 4, state=state)
 
 
-def test_saving_takes_place_at_most_so_often(tmp_path):
+def test_saving_takes_place_at_most_so_often(tmp_path, monkeypatch):
     state = tmp_path / "state.pt"
     seen = []
     train(agent(), DATA, RUNS, 4, 2, state=state, on_progress=lambda: seen.append(state.exists()), stop_every=1)
     assert seen == [False] * 4  # too soon for anything but the end
     state.unlink()
     seen.clear()
-    train(
-        agent(),
-        DATA,
-        RUNS,
-        4,
-        2,
-        state=state,
-        save_seconds=0,
-        on_progress=lambda: seen.append(state.exists()),
-        stop_every=1,
-    )
+    monkeypatch.setattr(checkpoints, "SAVE_SECONDS", 0)
+    train(agent(), DATA, RUNS, 4, 2, state=state, on_progress=lambda: seen.append(state.exists()), stop_every=1)
     assert seen == [False, True, True, True]
 
 

@@ -16,6 +16,7 @@ from lib.base import BadInput
 from lib.data import vision
 from lib.data.folder import Images
 from lib.models.lenet import small_lenet
+from lib.training import checkpoints
 from lib.training.examples import Examples, crop_flip
 from lib.training.supervised import Training, accuracy, learning_rate, seed_of, train
 from tests.training.stopping import same_state, stop_at
@@ -284,12 +285,13 @@ def test_a_session_stopped_by_advance_goes_on_to_the_same_numbers(images, whole,
 @pytest.mark.parametrize("save_seconds", [0, 1e9])
 @pytest.mark.parametrize("batch", [1, 2, 5, 12])
 def test_a_session_killed_in_the_middle_of_an_epoch_goes_on_to_the_same_numbers(
-    images, whole, tmp_path, save_seconds, batch
+    images, whole, tmp_path, save_seconds, batch, monkeypatch
 ):
+    monkeypatch.setattr(checkpoints, "SAVE_SECONDS", save_seconds)
     state, model, steps = tmp_path / "session.pt", network(), stop_at(batch)
     model.register_forward_pre_hook(lambda module, inputs: steps() if module.training else None)
     with pytest.raises(InterruptedError):
-        train(model, images, SETTINGS, seed=1, state=state, save_seconds=save_seconds)
+        train(model, images, SETTINGS, seed=1, state=state)
     assert state.exists() == (save_seconds == 0 and batch > 3)  # 3 batches an epoch
     resumed, trained = network(), []
     resumed.register_forward_pre_hook(lambda module, inputs: trained.append(1) if module.training else None)

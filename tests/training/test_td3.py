@@ -12,7 +12,7 @@ from torch import nn
 from lib import pruners
 from lib.base import BadInput
 from lib.models.mlp import plain
-from lib.training import td3
+from lib.training import checkpoints, td3
 from lib.training.replay import Batch
 from lib.training.vector_environments import Environments
 
@@ -277,7 +277,7 @@ def test_environments_go_on_bit_for_bit_over_the_end_of_an_episode(env):
 
 
 @pytest.mark.parametrize("env", ["Hopper-v4", "HalfCheetah-v4"])
-def test_a_stopped_session_goes_on_bit_for_bit(env, tmp_path):
+def test_a_stopped_session_goes_on_bit_for_bit(env, tmp_path, monkeypatch):
     whole = trainer(env, (0, 1))
     td3.train(whole, 150)
 
@@ -293,7 +293,8 @@ def test_a_stopped_session_goes_on_bit_for_bit(env, tmp_path):
     with (tmp_path / td3.LOG).open("ab") as log:
         log.write(b"of a session that was killed while it wrote")
     third = trainer(env, (0, 1))
-    td3.train(third, 150, folder=tmp_path, save_seconds=0)
+    monkeypatch.setattr(checkpoints, "SAVE_SECONDS", 0)
+    td3.train(third, 150, folder=tmp_path)
     assert third.steps == 150
     assert all(equal(whole, run, third, run) for run in (0, 1))
 

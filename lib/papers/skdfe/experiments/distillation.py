@@ -269,9 +269,7 @@ def train(
     if isinstance(learner, TeacherDistilled):
         identity |= {"teacher": learner.checksum()}
     keeper = Session(state, identity, learner, optimizer)
-    rows = keeper.load()
-    for _ in rows:
-        on_progress()
+    rows = keeper.load(on_progress)
     epochs = range(len(rows), settings.epochs)
     for epoch in tqdm(epochs, initial=len(rows), total=settings.epochs, disable=not progress):
         loss = _epoch(learner, optimizer, utterances, settings, epoch, seed_of(seed, epoch), device)
