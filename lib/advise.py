@@ -32,7 +32,7 @@ from lib.kernels import two_four
 from lib.kernels.products import csr, csr_linear, int8_linear, padded, quantised
 from lib.kernels.timing import rounds
 from lib.pruners import kinds
-from lib.pruners.counted import numbers
+from lib.pruners.counted import values
 from lib.pruners.inputs import Inputs, batch_of, example
 from lib.pruners.layers import Select, matrices, survey
 from lib.pruners.uses import uses
@@ -99,7 +99,7 @@ def advise(
     dtype = torch.float32 if device == "cpu" else torch.float16
     two_four.backend(dtype, device)
     layers = matrices(model, select)
-    for name, weight in numbers(layers).items():
+    for name, weight in values(layers).items():
         if not bool(torch.isfinite(weight).all()):
             raise BadInput(f"{name} holds numbers that are not finite")
     used, idle = _counted(model, layers, batch, shape, inputs)

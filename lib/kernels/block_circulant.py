@@ -21,7 +21,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -36,8 +35,7 @@ def circulant(block: int) -> Tensor:
     Raises:
         BadInput: a size that is no whole number, or below 1.
     """
-    if isinstance(block, bool) or not isinstance(block, Integral) or block < 1:
-        raise BadInput(f"block={block!r} must be a whole number, at least 1")
+    refuse_uncounted(block=block)
     places = torch.arange(block)
     return (places[:, None] - places) % block
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from numbers import Real
 
 import pandas as pd
@@ -26,7 +26,7 @@ def sparsity(model: nn.Module, select: Select = None) -> float:
     Args:
         select: as `prunable`; who selects is not warned.
     """
-    weights = numbers(matrices(model, select)).values()
+    weights = values(matrices(model, select)).values()
     zeros = sum(int((weight == 0).sum()) for weight in weights)
     count = sum(weight.numel() for weight in weights)
     if select is None:
@@ -34,16 +34,25 @@ def sparsity(model: nn.Module, select: Select = None) -> float:
     return zeros / count
 
 
-def numbers(layers: Sequence[Prunable | Refused]) -> dict[str, Tensor]:
+def values(layers: Iterable[Prunable | Refused]) -> dict[str, Tensor]:
     """Collect the weights that layers compute with, by their parameters' names.
 
     Raises:
-        BadInput: one on the meta device, where there is a shape and nothing in it.
+        BadInput: as `refuse_valueless`.
     """
     weights = {layer.name: layer.weight for layer in layers}
+    _refuse_meta(weights)
+    return weights
+
+
+def refuse_valueless(layers: Iterable[Prunable]) -> None:
+    """Raise BadInput where a weight is on the meta device: it has a shape there, and nothing in it."""
+    _refuse_meta({layer.name: layer.weight for layer in layers})
+
+
+def _refuse_meta(weights: Mapping[str, Tensor]) -> None:
     if empty := [name for name, weight in weights.items() if weight.is_meta]:
         raise BadInput(f"{empty[0]} is on the meta device, where it has no values: load the model first")
-    return weights
 
 
 def sparsity_per_run(model: nn.Module) -> list[float]:
@@ -69,7 +78,7 @@ def report(model: nn.Module, select: Select = None) -> pd.DataFrame:
     """
     layers = matrices(model, select)
     runs = stacked_runs(layers)
-    weights, others = numbers(layers), numbers(survey(model)[1] if select is None else [])
+    weights, others = values(layers), values(survey(model)[1] if select is None else [])
     if runs is None:
         return _counts(weights, others)
     tables = [_counts({name: weight[run] for name, weight in weights.items()}, others) for run in range(runs)]

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from lib.base import BadInput
 from lib.pruners.behind import hook_of
-from lib.pruners.counted import numbers
+from lib.pruners.counted import refuse_valueless
 from lib.pruners.layers import say
 from lib.pruners.masks import copies, original, refuse_inference
 from lib.pruners.weights import Prunable
@@ -57,7 +57,7 @@ def tracked(layers: Sequence[Prunable]) -> Iterator[dict[str, Tensor]]:
     """
     trained: dict[str, Tensor] = {}
     undo = []
-    numbers(layers)
+    refuse_valueless(layers)
     with torch.inference_mode(False):  # as the block is
         refuse_inference(layers)
     try:

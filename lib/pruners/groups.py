@@ -3,140 +3,35 @@
     groups.group(model, {"fc2.weight": block_circulant.circulant(4)}, releasable=True)
     masks = groups.whole_groups(pruners.magnitude(model), 0.5, groups.tables(model))
     pruners.attach(model, masks)
-    groups.regroup(model, {"fc2.weight": groups.single(4)}, optimizers=[optimizer])  # the phase shift
+    groups.regroup(model, {"fc2.weight": blocks.single(4)}, optimizers=[optimizer])  # the phase shift
 
-A table [B, B] says which coefficient stands at each place of a block. A change of the block size is a change of the
-table: where the new groups are parts of the old ones no value changes, otherwise the new coefficients are the nearest.
+A change of the block size is a change of the table (`lib.pruners.blocks`): where the new groups are parts of the old
+ones no value changes, otherwise the new coefficients are the nearest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from numbers import Integral
 
 import torch
 from torch import Tensor, nn
 
 from lib.base import BadInput, refuse_uncounted
-from lib.kernels.block_circulant import circulant, members, number
+from lib.kernels.block_circulant import members, number
 from lib.pruners import behind
+from lib.pruners.blocks import refines
 from lib.pruners.grouped import Grouped, grouped
 from lib.pruners.layers import Scores, layout, prunable, refuse_replicated
 from lib.pruners.masks import attach, attached, is_parameter, original, refuse_inference
-from lib.pruners.patterns import check_within, described, per_run, unstructured
+from lib.pruners.patterns import check_within, described, per_run, selected, unstructured
 from lib.pruners.registry import PATTERNS, register
+from lib.pruners.selected import Select
 from lib.pruners.weights import Prunable
 
-CONVERSIONS = ("none", "projection", "block4_friendly_block2", "block2_friendly_block4")
 STARTS = ("drawn", "projected")
 CARRIES = ("shared", "copied")
 SCOPES = ("layer", "network", "global")  # of `patterns.SCOPES`: a group lies in several rows
 NO_GRADIENTS = ("acc_delta", "ax", "step_size")  # Adadelta's steps, ASGD's weights, Rprop's steps
-
-
-# Tables
-
-
-def single(block: int) -> Tensor:
-    """Make every weight of the block its own coefficient: [B, B].
-
-    Raises:
-        BadInput: a size that is no whole number, or below 1.
-    """
-    refuse_uncounted(block=block)
-    return torch.arange(block**2).reshape(block, block)
-
-
-def within(block: int, inner: int) -> Tensor:
-    """Put blocks of a smaller size into one of B x B: circulants of `inner` x `inner`, each with coefficients of its
-    own.
-
-    Raises:
-        BadInput: sizes that are no whole numbers above 0, or of which the smaller does not divide the larger.
-    """
-    repeated, outer = _inner(block, inner), torch.arange(block) // inner
-    return (outer[:, None] * (block // inner) + outer) * inner + repeated
-
-
-def friendly(block: int, inner: int) -> Tensor:
-    """Make smaller circulants, which themselves repeat as in a circulant: "block2 friendly block4" is [[P, Q], [Q, P]].
-
-    It has as few coefficients as a circulant of its size, and its groups consist of whole groups of `within`.
-
-    Raises:
-        BadInput: as `within`.
-    """
-    repeated, outer = _inner(block, inner), torch.arange(block) // inner
-    return (outer[:, None] - outer) % (block // inner) * inner + repeated
-
-
-def halved(table: Tensor) -> Tensor:
-    """Cut each group of a block in two, those in its upper and those in its lower half ("block4 friendly block2").
-
-    Raises:
-        BadInput: a group has nothing in one of the halves, as each has in a block of one.
-    """
-    lower = torch.arange(len(table)) >= len(table) // 2
-    cut = table + number(table) * lower[:, None]
-    if len(cut.unique()) < 2 * number(table):
-        raise BadInput(f"a group of blocks of {len(table)} lies in one half alone, so that it cannot be cut in two")
-    return cut
-
-
-def _inner(block: int, inner: int) -> Tensor:
-    table = circulant(inner)
-    refuse_uncounted(block=block)
-    if block % inner:
-        raise BadInput(f"blocks of {inner} x {inner} do not fill one of {block} x {block}: give a divisor of {block}")
-    return table.repeat(block // inner, block // inner)
-
-
-def refines(fine: Tensor, coarse: Tensor) -> bool:
-    """Say whether each group of one table lies within a group of another, so that a change to it changes no value."""
-    pairs = torch.stack([fine.flatten(), coarse.flatten()], 1).unique(dim=0)
-    return len(pairs) == number(fine)
-
-
-def check_phases(block: int, conversion: str) -> None:
-    """Refuse what has no phases; settings are checked by it before anything is computed.
-
-    Raises:
-        BadInput: a block size below 1, an unknown conversion, or one of another block size than 4.
-    """
-    if not isinstance(block, Integral) or block < 1:
-        raise BadInput(f"block={block!r} must be a whole number, at least 1")
-    if conversion not in CONVERSIONS:
-        raise BadInput(f"conversion {conversion!r}: known are {', '.join(CONVERSIONS)}")
-    if conversion != "none" and block != 4:
-        raise BadInput(f"conversion {conversion!r} is from block size 4 to 2, this is block={block}")
-
-
-def phases(block: int, conversion: str = "none") -> list[Tensor]:
-    """List the tables of Algorithm 1 in their order, the last one's weights all single; with a conversion three.
-
-    The three conversions are those of section 3.3 and figure 4, which are from B = 4 to 2. Of "block4 friendly block2"
-    figure 4 does not say which halves are meant; here they are the upper and the lower rows.
-
-    Raises:
-        BadInput: an unknown conversion, or one of another block size than 4.
-    """
-    check_phases(block, conversion)
-    full = circulant(block)
-    if conversion == "none":
-        return [full, single(block)] if block > 1 else [full]
-    return {
-        "projection": [full, within(4, 2), single(4)],
-        "block4_friendly_block2": [full, halved(full), single(4)],
-        "block2_friendly_block4": [friendly(4, 2), within(4, 2), single(4)],
-    }[conversion]
-
-
-def group_size(table: Tensor) -> int:
-    """Count how many weights share a coefficient: B of a circulant, 1 of single weights."""
-    return table.shape[-1] ** 2 // number(table)
-
-
-# Layers
 
 
 def group(
@@ -296,6 +191,7 @@ def whole_groups(
     groups: Mapping[str, Tensor] | None = None,
     scope: str = "layer",
     within: Mapping[str, Tensor] | None = None,
+    select: Select = None,
 ) -> dict[str, Tensor]:
     """Remove whole groups, those with the lowest mean score first (paper 5, section 3.1 and Algorithm 2).
 
@@ -309,12 +205,14 @@ def whole_groups(
             scores these are.
         scope: what is ranked together, one of SCOPES; "layer" as the paper's.
         within: {parameter name: mask that keeps or removes whole groups}; what these have removed goes first.
+        select: which of the scores count, as `layers.prunable`; the others get no mask.
 
     Raises:
         BadInput: groups that are no tables, another scope, and as `unstructured`.
     """
     if scope not in SCOPES:
         raise BadInput(f"scope={scope!r}: a group lies in several rows; known are {', '.join(SCOPES)}")
+    scores = selected(scores, select)
     shares, layers = per_run(sparsity, scores), getattr(scores, "layers", {})
     check_within(scores, within)
     if groups is None:

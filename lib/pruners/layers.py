@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
@@ -178,8 +179,32 @@ def survey(model: nn.Module) -> tuple[list[Prunable], list[Refused]]:
         BadInput: no model, or a layer without the weight that its rule in `kinds` names.
     """
     refuse_no_model(model)
-    found: dict[int, list] = {}  # by the parameter behind it: path, module, attribute, layout or why not
-    layers: list[Prunable] = []
+    found, refusals = _owners(model)
+    judged = [verdict for owners in found if (verdict := _judged(owners, model)) is not None]
+    order = {id(module): place for place, module in enumerate(model.modules())}
+    layers = sorted((one for one in judged if isinstance(one, Prunable)), key=lambda layer: order[id(layer.module)])
+    return layers, refusals + [one for one in judged if isinstance(one, Refused)]
+
+
+class _Owner(NamedTuple):
+    """A module with a weight; its `layout` is None where no rule of `kinds` names the weight, and `why` says why that
+    is refused: "" of a look-up, or of a type about which there is nothing to say.
+    """
+
+    path: str
+    module: nn.Module
+    attribute: str
+    layout: Layout | None
+    why: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.path}.{self.attribute}" if self.path else self.attribute
+
+
+def _owners(model: nn.Module) -> tuple[list[list[_Owner]], list[Refused]]:
+    """The owners of each parameter that is or looks like a weight, and the weights that are no parameters."""
+    found: dict[int, list[_Owner]] = {}  # by the parameter that is behind the weight
     refusals: list[Refused] = []
     for path, module in model.named_modules():
         if isinstance(module, (parametrize.ParametrizationList, *kinds.VECTORS)) or unwrapped(module) is not module:
@@ -194,29 +219,28 @@ def survey(model: nn.Module) -> tuple[list[Prunable], list[Refused]]:
                 name = f"{path}.{attribute}" if path else attribute
                 refusals.append(Refused(name, weight, "it is no parameter: a hook computes it, or nothing does"))
         for attribute, parameters in trained.items():
-            look = "" if isinstance(module, kinds.LOOKUPS) else why
-            what = layouts.get(attribute) or look or ("" if kind is None or not layouts else None)
-            if what is not None:  # a bias of a known layer is no matrix, whatever its shape
-                found.setdefault(id(parameters[0]), []).append((path, module, attribute, what))
-    for owners in found.values():
-        for path, module, attribute, what in sorted(owners, key=lambda owner: not isinstance(owner[3], Layout))[:1]:
-            name, why = f"{path}.{attribute}" if path else attribute, _why(owners)
-            weight = computed(module, attribute)
-            if not why and not isinstance(what, Layout):
-                continue  # a look-up that nobody shares
-            if why and _vector(weight, isinstance(what, Layout)):
-                continue
-            network = path.split(".")[0] if isinstance(model, nn.ModuleDict) else ""
-            if why:
-                refusals.append(Refused(name, weight, why))
-            else:
-                if len(what.axes) != weight.dim():
-                    raise BadInput(f"{name} has {weight.dim()} axes, its rule of `kinds` has letters for {what.axes!r}")
-                places = [(other, called) for _, other, called, _ in owners]
-                others = tuple(place for place in places if place != (module, attribute))
-                layers.append(Prunable(name, network, module, attribute, what, others))
-    order = {id(module): place for place, module in enumerate(model.modules())}
-    return sorted(layers, key=lambda layer: order[id(layer.module)]), refusals
+            if layouts and attribute not in layouts:
+                continue  # a bias of a known layer is no matrix, whatever its shape
+            own = "" if isinstance(module, kinds.LOOKUPS) else why
+            owner = _Owner(path, module, attribute, layouts.get(attribute), own)
+            found.setdefault(id(parameters[0]), []).append(owner)
+    return list(found.values()), refusals
+
+
+def _judged(owners: Sequence[_Owner], model: nn.Module) -> Prunable | Refused | None:
+    """What a weight is by all that have it; None of what is no matrix, or is looked up in alone."""
+    first = min(owners, key=lambda owner: owner.layout is None)
+    weight = computed(first.module, first.attribute)
+    if why := _why(owners):
+        return None if _vector(weight, first.layout is not None) else Refused(first.name, weight, why)
+    if first.layout is None:
+        return None  # a look-up that nobody shares
+    axes = first.layout.axes
+    if len(axes) != weight.dim():
+        raise BadInput(f"{first.name} has {weight.dim()} axes, its rule of `kinds` has letters for {axes!r}")
+    network = first.path.split(".")[0] if isinstance(model, nn.ModuleDict) else ""
+    others = tuple((owner.module, owner.attribute) for owner in owners if owner is not first)
+    return Prunable(first.name, network, first.module, first.attribute, first.layout, others)
 
 
 def _vector(weight: Tensor, known: bool) -> bool:
@@ -226,25 +250,25 @@ def _vector(weight: Tensor, known: bool) -> bool:
     return sum(length > 1 for length in weight.shape) < 2
 
 
-def _why(owners: Sequence[tuple[str, nn.Module, str, Layout | str]]) -> str:
+def _why(owners: Sequence[_Owner]) -> str:
     """Why a weight that these have is not prunable; empty if it is."""
-    layouts = {what for *_, what in owners if isinstance(what, Layout)}
-    whys = [(path, what) for path, *_, what in owners if isinstance(what, str) and what]
-    if whys and (layouts or len(owners) > 1):
-        return f"it is shared with {whys[0][0] or 'the model'}: {whys[0][1]}"
-    if whys:
-        return whys[0][1]
-    renormed = [path for path, module, *_ in owners if getattr(module, "max_norm", None) is not None]
-    if renormed and layouts:
+    layouts = {owner.layout for owner in owners} - {None}
+    unknown = next((owner for owner in owners if owner.why), None)
+    if unknown is not None:
+        shared = f"it is shared with {unknown.path or 'the model'}: " if layouts or len(owners) > 1 else ""
+        return shared + unknown.why
+    if not layouts:
+        return ""
+    if renormed := [owner.path for owner in owners if getattr(owner.module, "max_norm", None) is not None]:
         return f"it is shared with {renormed[0]}, an embedding whose max_norm changes it in place at each look-up"
     if len(layouts) > 1:
-        return f"{' and '.join(path for path, *_ in owners)} share it and sum along different axes"
-    weight = computed(owners[0][1], owners[0][2])
-    if layouts and is_lazy(weight):
+        return f"{' and '.join(owner.path for owner in owners)} share it and sum along different axes"
+    weight = computed(owners[0].module, owners[0].attribute)
+    if is_lazy(weight):
         return "it has no shape yet: run the model once"
-    if layouts and not weight.numel():
+    if not weight.numel():
         return "it is empty"
-    return f"its numbers are {weight.dtype}" if layouts and not weight.is_floating_point() else ""
+    return "" if weight.is_floating_point() else f"its numbers are {weight.dtype}"
 
 
 def why_not_whole(layer: Prunable) -> str:

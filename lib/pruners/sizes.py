@@ -12,7 +12,7 @@ from lib.base import BadInput, refuse_uncounted, type_of
 from lib.kernels import storage
 from lib.kernels.two_four import has_pattern
 from lib.pruners import kinds
-from lib.pruners.counted import numbers
+from lib.pruners.counted import refuse_valueless
 from lib.pruners.grouped import grouped
 from lib.pruners.inputs import entering
 from lib.pruners.layers import matrices, say_partial
@@ -41,10 +41,11 @@ def flops(model: nn.Module, shape: Sequence[int]) -> int:
     Raises:
         BadInput: the model takes no examples of this shape, or has no numbers (it lies on the meta device).
     """
-    numbers(matrices(model))
+    layers = matrices(model)
+    refuse_valueless(layers)
     uses = positions(model, shape)
     say_partial(model, "this count of FLOPs")
-    return sum(2 * int((layer.weight != 0).sum()) * uses.get(layer.name, 0) for layer in matrices(model))
+    return sum(2 * int((layer.weight != 0).sum()) * uses.get(layer.name, 0) for layer in layers)
 
 
 def sizes(model: nn.Module, shape: Sequence[int], value_bits: int = 16) -> dict[str, int]:
@@ -67,23 +68,24 @@ def sizes(model: nn.Module, shape: Sequence[int], value_bits: int = 16) -> dict[
             which the model takes no examples, or a width that counts nothing.
     """
     refuse_uncounted(value_bits=value_bits)
-    numbers(matrices(model))
-    if shared := [layer.name for layer in matrices(model) if grouped(layer) is not None]:
+    layers = matrices(model)
+    refuse_valueless(layers)
+    if shared := [layer.name for layer in layers if grouped(layer) is not None]:
         raise BadInput(f"{shared[0]} shares coefficients, sizes counts plain weights: pruners.detach the model first")
-    layers = {layer.name: layer.matrix() for layer in matrices(model)}
-    nonzeros = {name: int((matrix != 0).sum()) for name, matrix in layers.items()}
-    weights, trained = sum(matrix.numel() for matrix in layers.values()), parameters(model)
+    stored = {layer.name: layer.matrix() for layer in layers}
+    nonzeros = {name: int((matrix != 0).sum()) for name, matrix in stored.items()}
+    weights, trained = sum(matrix.numel() for matrix in stored.values()), parameters(model)
     found = {"parameters": trained, "weights": weights, "kept": sum(nonzeros.values())}
-    unstored = sum(layer.weight.numel() - original(layer).numel() for layer in matrices(model) if layer.sparse)
+    unstored = sum(layer.weight.numel() - original(layer).numel() for layer in layers if layer.sparse)
     for form in ("dense", "csr", "bitmap", "two_four"):
         bits = (trained + unstored - weights) * value_bits
-        for name, matrix in layers.items():
+        for name, matrix in stored.items():
             own = "dense" if form == "two_four" and not has_pattern(matrix) else form
             bits += storage.bits(own, *matrix.shape, nonzeros[name], value_bits)
         found[f"bytes_{form}"] = math.ceil(bits / 8)
     uses = positions(model, shape)
     say_partial(model, "this count of FLOPs")
-    found["flops_dense"] = sum(2 * matrix.numel() * uses.get(name, 0) for name, matrix in layers.items())
+    found["flops_dense"] = sum(2 * matrix.numel() * uses.get(name, 0) for name, matrix in stored.items())
     return found | {"flops": sum(2 * count * uses.get(name, 0) for name, count in nonzeros.items())}
 
 

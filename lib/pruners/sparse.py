@@ -9,7 +9,7 @@ from lib.base import BadInput
 from lib.kernels.sparse_linear import FLOATS, SparseLinear
 from lib.pruners import kinds
 from lib.pruners.behind import behind, called_besides
-from lib.pruners.counted import numbers
+from lib.pruners.counted import refuse_valueless
 from lib.pruners.inputs import duplicate, replaced
 from lib.pruners.layers import Select, leave_out, matrices, prunable, refuse_replicated
 from lib.pruners.masks import attach, attached, beneath
@@ -35,7 +35,7 @@ def sparse(model: nn.Module, select: Select = None) -> nn.Module:
     refuse_replicated(model, prunable(model, select))
     new = duplicate(model)
     chosen = prunable(new, select)
-    numbers(chosen)  # refuses what has no values
+    refuse_valueless(chosen)
     layers = [layer for layer in chosen if isinstance(layer.module, nn.Linear) and kinds.find(layer.module)[0].affine]
     if not layers:
         raise BadInput("sparse needs a model with an nn.Linear; a stack's run becomes one by `models.mlp.plain`")

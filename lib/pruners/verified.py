@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from lib.pruners.counted import BESIDE, counts, numbers
+from lib.pruners.counted import BESIDE, counts, values
 from lib.pruners.layers import Select, matrices, survey
 from lib.pruners.masks import attached, original
 
@@ -39,7 +39,7 @@ def verify(model: nn.Module, select: Select = None) -> pd.DataFrame:
         BadInput: as `prunable`, or weights on the meta device.
     """
     layers, masks, rows = matrices(model, select), attached(model), []
-    weights = numbers(layers)
+    weights = values(layers)
     for layer in layers:
         weight = weights[layer.name]
         matrix = weight.flatten(0, 1) if layer.runs is not None else layer.matrix(weight)
@@ -54,7 +54,7 @@ def verify(model: nn.Module, select: Select = None) -> pd.DataFrame:
         row["both_ways"] = explained and layer.runs is None and most(matrix.T, m) <= n
         rows.append(row | {"mask": "held" if held else "free" if kept < count else ""})
     none = {"shape": "", "pattern": "", "two_four": False, "both_ways": False, "mask": ""}
-    others = numbers(survey(model)[1] if select is None else [])
+    others = values(survey(model)[1] if select is None else [])
     beside = [none | counts(f"{BESIDE}{name}", weight) for name, weight in others.items()]
     sums = {name: sum(row[name] for row in rows) for name in ("weights", "kept")}
     same = {name: all(row[name] for row in rows) for name in ("two_four", "both_ways")}

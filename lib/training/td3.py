@@ -8,9 +8,7 @@ nothing: all that is random is drawn from the run's own seed, so a run's numbers
 from __future__ import annotations
 
 import copy
-import hashlib
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -27,7 +25,7 @@ from lib.models.mlp import MLP, Bounded, generators
 from lib.training import checkpoints
 from lib.training.callbacks import Callback
 from lib.training.precision import autocast, check
-from lib.training.replay import Batch, Replay
+from lib.training.replay import Batch, Replay, ReplayLog
 from lib.training.supervised import seed_of
 from lib.training.vector_environments import Environments
 
@@ -191,12 +189,11 @@ class Trainer:
         observations, actions = environments.observations.shape[1], len(environments.bound)
         widths = (observations, actions, 1, observations, 1)
         self.replay = Replay(len(seeds), agent.settings.buffer, widths, agent.device)
+        self.log = ReplayLog(self.replay)
         self.draws = [np.random.default_rng(seed_of(seed, 1)) for seed in seeds]
         self.steps = 0
         self.returns: list[list[float]] = [[] for _ in seeds]
         self.unfinished = np.zeros(len(seeds))  # returns of the running episodes
-        self.logged: list[tuple[int, int, str]] = []  # pieces of the log on disk: first and end transition, checksum
-        self.kept: Path | None = None  # the folder that the log lies in
         self.callback: Callback | None = None
 
     def step(self) -> None:
@@ -234,25 +231,11 @@ class Trainer:
     def save(self, folder: Path) -> None:
         """Keep everything in a folder: `replay.log` grows by the new transitions, `state.pt` is replaced as a whole.
 
-        What the log holds beyond the steps that `state.pt` knows of is ignored by `load`, so a session may be killed
-        at any moment. The log keeps all transitions, also those that the buffer has no place for any more. In another
-        folder than before, or where the log is gone, a new one begins with what the buffer holds.
+        The log is ignored beyond the steps that `state.pt` knows of, so a session may be killed at any moment.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        if (folder / LOG).is_dir():
-            aside(folder / LOG)
-        if folder.resolve() != self.kept or not (folder / LOG).is_file():
-            self.logged, self.kept = [], folder.resolve()
-        first = max(self.logged[-1][1] if self.logged else 0, self.steps - len(self.replay))
-        rows = self.replay.since(first).contiguous().numpy().tobytes()
-        with (folder / LOG).open("r+b" if self.logged else "wb") as file:
-            file.seek(first * self._row_bytes())
-            file.write(rows)
-            file.flush()
-            os.fsync(file.fileno())
-        if rows:
-            self.logged.append((first, self.steps, hashlib.sha256(rows).hexdigest()))
-        checkpoints.write({"identity": self.identity(), "logged": self.logged, **self.state_dict()}, folder / STATE)
+        self.log.save(folder / LOG)
+        checkpoints.write({"identity": self.identity(), "logged": self.log.pieces, **self.state_dict()}, folder / STATE)
 
     def load(self, folder: Path) -> None:
         """Go on from where `save` was called; on a CPU with as many threads, bit for bit.
@@ -265,31 +248,11 @@ class Trainer:
         if (content := checkpoints.read(folder / STATE)) is None:
             return
         checkpoints.refuse_another(folder, content["identity"], self.identity())
-        stored = min(content["steps"], self.replay.rows.shape[1])
-        first = content["steps"] - stored
-        shape = (stored, len(self.seeds), self.replay.rows.shape[2])
-        if damage := self._damage(folder / LOG, content["logged"]):
+        if damage := self.log.load(folder / LOG, content["logged"], content["steps"]):
             checkpoints.discard(folder / LOG, damage)
             aside(folder / STATE)
             return
-        rows = np.fromfile(folder / LOG, np.float32, int(np.prod(shape)), offset=first * self._row_bytes())
-        self.replay.load(torch.from_numpy(rows.reshape(shape)), content["steps"])
-        self.logged, self.kept = content["logged"], folder.resolve()
         self.load_state_dict(content)
-
-    def _damage(self, log: Path, pieces: Sequence[tuple[int, int, str]]) -> str:
-        """What is wrong with the log, as far as the state knows of it; "" if nothing is."""
-        if not log.is_file():
-            return "it is no file" if log.exists() else "it is gone"
-        with log.open("rb") as file:
-            for first, end, digest in pieces:
-                file.seek(first * self._row_bytes())
-                rows = file.read((end - first) * self._row_bytes())
-                if len(rows) < (end - first) * self._row_bytes():
-                    return f"it ends before step {end}"
-                if hashlib.sha256(rows).hexdigest() != digest:
-                    return f"wrong checksum of steps {first + 1} to {end}"
-        return ""
 
     def state_dict(self) -> dict:
         """Return everything but the transitions."""
@@ -320,9 +283,6 @@ class Trainer:
         settings = {**asdict(self.agent.settings), "hidden": list(self.agent.settings.hidden)}
         own = {"environment": self.environments.name, "seeds": self.seeds, "settings": settings, "networks": shapes}
         return own | ({} if self.callback is None else self.callback.identity())
-
-    def _row_bytes(self) -> int:
-        return 4 * len(self.seeds) * self.replay.rows.shape[2]
 
 
 def begin(

@@ -28,9 +28,9 @@ REFUSED = {
     "step -1": (lambda: int8.quantise(WEIGHT, -1.0), "scale=-1 to -1: expected finite steps above 0"),
     "step NaN": (lambda: int8.quantise(WEIGHT, math.nan), "scale=nan to nan: expected finite steps above 0"),
     "step inf": (lambda: int8.quantise(WEIGHT, torch.tensor([[1.0]] * 3 + [[math.inf]])), "scale=1 to inf"),
-    "half a block": (lambda: block_circulant.circulant(2.5), "block=2.5 must be a whole number, at least 1"),
-    "a true block": (lambda: block_circulant.circulant(True), "block=True must be a whole number, at least 1"),
-    "no block": (lambda: block_circulant.circulant(0), "block=0 must be a whole number, at least 1"),
+    "half a block": (lambda: block_circulant.circulant(2.5), "block=2.5: expected a whole number, at least 1"),
+    "a true block": (lambda: block_circulant.circulant(True), "block=True: expected a whole number, at least 1"),
+    "no block": (lambda: block_circulant.circulant(0), "block=0: expected a whole number, at least 1"),
     "images by a matrix": (
         lambda: block_circulant.conv2d(torch.ones(2, 8, 5, 5), block_circulant.spectrum(torch.ones(1, 2, 4))),
         "^this weight is a matrix's, whose products are those of block_circulant.linear",

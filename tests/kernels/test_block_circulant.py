@@ -141,7 +141,7 @@ def test_the_limits_of_the_papers_blocks():
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(BadInput, match="block=0 must be a whole number, at least 1"):
+    with pytest.raises(BadInput, match="block=0: expected a whole number, at least 1"):
         bc.circulant(0)
     weight = bc.spectrum(random(2, 3, 4))
     with pytest.raises(BadInput, match=r"multiplies activations \[\.\.\., 12\] of .*, these are \[5, 8\]"):

@@ -11,7 +11,7 @@ from lib import pruners
 from lib.base import BadInput
 from lib.kernels.block_circulant import circulant
 from lib.models.mlp import MLP, generators
-from lib.pruners import gates, groups, sizes
+from lib.pruners import blocks, gates, groups, sizes
 from lib.pruners.permutation.network import permute
 from lib.pruners.permutation.search import efficacy, greedy
 
@@ -218,8 +218,8 @@ REFUSED = {
     "a table of floats": (lambda: groups.group(net(), {"0.weight": SCORES}), r"\[4, 4\] of torch.float32 is no table"),
     "another table of floats": (lambda: regrouped(SCORES), r"\[4, 4\] of torch.float32 is no table"),
     "a table below 0": (lambda: groups.whole_groups({"w": SCORES}, 0.5, {"w": -circulant(4)}), "from 0 on"),
-    "blocks of words": (lambda: groups.single("x"), "block='x': expected a whole number, at least 1"),
-    "blocks in words": (lambda: groups.within("x", 2), "block='x': expected a whole number, at least 1"),
+    "blocks of words": (lambda: blocks.single("x"), "block='x': expected a whole number, at least 1"),
+    "blocks in words": (lambda: blocks.within("x", 2), "block='x': expected a whole number, at least 1"),
     "blocks under an old norm": (lambda: groups.group(normed(), BLOCKS), r"0\.weight has groups, a mask or another"),
     "blocks under torch's mask": (lambda: groups.group(masked_by_torch(), BLOCKS), r"0\.weight has groups, a mask or"),
     "blocks made without gradients": (lambda: groups.group(made_without_gradients(), BLOCKS), "torch.inference_mode"),
@@ -327,9 +327,9 @@ def test_what_is_of_the_wrong_kind_is_named_in_one_line(call, line):
 @pytest.mark.parametrize(
     ("second", "run", "line"),
     [
-        (groups.single(2), None, r"2\.weight has no groups in blocks of 2 with room for 4"),
-        (groups.single(4), 7, r"run=7: 0\.weight is of one network, no stack of runs"),
-        (groups.single(4), None, r"2\.weight holds numbers that are not finite"),
+        (blocks.single(2), None, r"2\.weight has no groups in blocks of 2 with room for 4"),
+        (blocks.single(4), 7, r"run=7: 0\.weight is of one network, no stack of runs"),
+        (blocks.single(4), None, r"2\.weight holds numbers that are not finite"),
     ],
 )
 def test_where_a_change_of_groups_is_refused_nothing_is_changed(second, run, line):
@@ -340,7 +340,7 @@ def test_where_a_change_of_groups_is_refused_nothing_is_changed(second, run, lin
             model[2].parametrizations.weight.original[0, 0, 0] = float("nan")
     before = {name: value.clone() for name, value in model.state_dict().items()}
     with pytest.raises(BadInput, match=line):
-        groups.regroup(model, {"0.weight": groups.single(4), "2.weight": second}, run)
+        groups.regroup(model, {"0.weight": blocks.single(4), "2.weight": second}, run)
     for name, value in model.state_dict().items():
         assert torch.equal(value.nan_to_num(), before[name].nan_to_num()), name
 
@@ -349,13 +349,13 @@ def test_a_run_that_the_stack_does_not_have_is_refused_and_one_that_diverged_sto
     name, model = "layers.1.weight", MLP((4, 8, 8, 2), generators([0, 1]))
     groups.group(model, {name: circulant(4)}, releasable=True)
     with pytest.raises(BadInput, match=r"run=2: layers\.1\.weight is of 2 runs, which are counted from 0"):
-        groups.regroup(model, {name: groups.single(4)}, 2)
+        groups.regroup(model, {name: blocks.single(4)}, 2)
     with pytest.raises(BadInput, match="run=-1: expected a whole number, at least 0"):
-        groups.regroup(model, {name: groups.single(4)}, -1)
+        groups.regroup(model, {name: blocks.single(4)}, -1)
     with torch.no_grad():
         model.layers[1].parametrizations.weight.original[1] = float("nan")
-    groups.regroup(model, {name: groups.single(4)}, 0)
-    assert groups.tables(model)[name].tolist() == [groups.single(4).tolist(), circulant(4).tolist()]
+    groups.regroup(model, {name: blocks.single(4)}, 0)
+    assert groups.tables(model)[name].tolist() == [blocks.single(4).tolist(), circulant(4).tolist()]
 
 
 def test_tables_that_leave_a_number_out_are_refused():
@@ -366,7 +366,7 @@ def test_tables_that_leave_a_number_out_are_refused():
         groups.whole_groups({"weight": torch.rand(4, 4)}, 0.5, {"weight": gap})
 
 
-@pytest.mark.parametrize("table", [groups.single(1), groups.single(2), groups.within(4, 2)])
+@pytest.mark.parametrize("table", [blocks.single(1), blocks.single(2), blocks.within(4, 2)])
 def test_groups_that_lie_in_one_half_of_a_block_cannot_be_cut_in_two(table):
     with pytest.raises(BadInput, match=f"a group of blocks of {len(table)} lies in one half alone"):
-        groups.halved(table)
+        blocks.halved(table)

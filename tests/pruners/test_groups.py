@@ -11,6 +11,7 @@ from lib import pruners
 from lib.base import BadInput
 from lib.kernels import block_circulant as bc
 from lib.models.mlp import MLP, generators, join, plain, take
+from lib.pruners import blocks
 from lib.pruners import groups as gs
 
 FC, CONV = "fc.weight", "conv.weight"
@@ -57,41 +58,6 @@ def weights(model):
 def is_in_groups(weight, table):
     matrices = weight.movedim((2, 3), (0, 1)) if weight.dim() == 4 else weight
     return torch.equal(bc.expand(bc.project(matrices, table), table, matrices.shape[-2:]), matrices)
-
-
-# Tables
-
-
-def test_the_tables_of_figure_4_written_out():
-    assert gs.friendly(4, 2).tolist() == [[0, 1, 2, 3], [1, 0, 3, 2], [2, 3, 0, 1], [3, 2, 1, 0]]  # [[P, Q], [Q, P]]
-    assert gs.within(4, 2).tolist() == [[0, 1, 2, 3], [1, 0, 3, 2], [4, 5, 6, 7], [5, 4, 7, 6]]  # [[P, Q], [R, S]]
-    assert gs.halved(bc.circulant(4)).tolist() == [[0, 3, 2, 1], [1, 0, 3, 2], [6, 5, 4, 7], [7, 6, 5, 4]]
-
-
-def test_blocks_of_four_have_a_quarter_then_a_half_of_the_coefficients():
-    for conversion in gs.CONVERSIONS[1:]:
-        tables = gs.phases(4, conversion)
-        assert [bc.number(table) for table in tables] == [4, 8, 16]
-        assert [gs.group_size(table) for table in tables] == [4, 2, 1]
-        assert all((table.flatten().bincount() == gs.group_size(table)).all() for table in tables)
-    assert [gs.group_size(table) for table in gs.phases(8)] == [8, 1]
-    assert [gs.group_size(table) for table in gs.phases(1)] == [1]
-
-
-def test_only_the_friendly_conversions_refine():
-    refined = {name: gs.refines(*reversed(gs.phases(4, name)[:2])) for name in gs.CONVERSIONS}
-    assert refined == {
-        "none": True,
-        "projection": False,  # a 4-circulant (a, b, c, d) is 2-circulant only if b = d
-        "block4_friendly_block2": True,
-        "block2_friendly_block4": True,
-    }
-    smaller = gs.within(4, 2)  # a matrix of it is that of blocks of two
-    coefficients = torch.arange(8.0).reshape(1, 1, 8)
-    assert is_in_groups(bc.expand(coefficients, smaller, (4, 4)), bc.circulant(2))
-
-
-# Groups
 
 
 def test_coefficients_are_the_parameters_and_their_weights_stay_shared_through_training():
@@ -161,7 +127,7 @@ def test_a_size_that_the_block_does_not_divide_is_padded_by_choice():
     pruners.attach(layer, masks)
     # 2 x 5 blocks, of which the last holds 2 of 4 coefficients: half of 38 are left
     assert (gs.coefficients(layer)["weight"] != 0).sum() == 19
-    gs.group(other := nn.Linear(5, 5), {"weight": gs.single(4)}, pad=True)  # most of its blocks are not there
+    gs.group(other := nn.Linear(5, 5), {"weight": blocks.single(4)}, pad=True)  # most of its blocks are not there
     masks = gs.whole_groups(pruners.magnitude(other), 0.6, gs.tables(other))
     assert masks["weight"].sum() == 10
 
@@ -182,6 +148,13 @@ def test_whole_groups_go_the_smallest_first_and_exactly_as_many_as_asked():
     assert pruners.sparsity(net) == 0.5
     adam(net)
     assert all(torch.equal(weight != 0, masks[name]) for name, weight in weights(net).items())
+
+
+def test_layers_that_are_not_selected_get_no_mask():
+    net = grouped()
+    masks = gs.whole_groups(pruners.magnitude(net), 0.5, select="fc")
+    assert list(masks) == [FC]
+    assert torch.equal(masks[FC], gs.whole_groups(pruners.magnitude(net), 0.5)[FC])
 
 
 def test_single_weights_are_pruned_as_by_unstructured_and_scopes_are_its():
@@ -221,7 +194,7 @@ def test_snip_scores_a_coefficient_as_if_it_were_the_only_parameter():
 
 @pytest.mark.parametrize("conversion", ["none", "block4_friendly_block2", "block2_friendly_block4"])
 def test_releases_change_neither_weights_nor_function_and_then_free_them(conversion):
-    first, *later = gs.phases(4, conversion)
+    first, *later = blocks.phases(4, conversion)
     net = Net()
     gs.group(net, {FC: first, CONV: first}, releasable=True)
     pruners.attach(net, gs.whole_groups(pruners.magnitude(net), 0.4, gs.tables(net)))
@@ -236,12 +209,12 @@ def test_releases_change_neither_weights_nor_function_and_then_free_them(convers
         for name, weight in weights(net).items():
             assert torch.equal(weight != 0, masks[name])
             assert is_in_groups(weight, table)
-    assert not is_in_groups(weight, gs.within(4, 2))
+    assert not is_in_groups(weight, blocks.within(4, 2))
 
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [(gs.friendly(6, 3), gs.within(6, 3)), (bc.circulant(6), gs.halved(bc.circulant(6)))],
+    [(blocks.friendly(6, 3), blocks.within(6, 3)), (bc.circulant(6), blocks.halved(bc.circulant(6)))],
 )
 def test_releases_of_float64_from_groups_of_three_change_no_weight(first, second):
     torch.manual_seed(0)
@@ -253,7 +226,7 @@ def test_releases_of_float64_from_groups_of_three_change_no_weight(first, second
 
 
 def test_projection_takes_the_nearest_and_keeps_a_group_with_a_weight_left():
-    first, second, _ = gs.phases(4, "projection")
+    first, second, _ = blocks.phases(4, "projection")
     net = nn.Linear(4, 4)
     gs.group(net, {"weight": first}, releasable=True)
     kept = torch.tensor([[[True, False, False, True]]])
@@ -274,7 +247,7 @@ def test_adams_state_is_carried_over_so_that_the_next_step_is_as_large():
         optimizer, _ = adam(net, 5)
         trained = net.fc.parametrizations.weight.original
         first, second = (optimizer.state[trained][name].clone() for name in ("exp_avg", "exp_avg_sq"))
-        gs.regroup(net, {FC: gs.single(4)}, optimizers=[optimizer], carry=carry)
+        gs.regroup(net, {FC: blocks.single(4)}, optimizers=[optimizer], carry=carry)
         size = 4 if carry == "shared" else 1
         places = bc.circulant(4).flatten()
         torch.testing.assert_close(optimizer.state[trained]["exp_avg"], first[..., places] / size)
@@ -317,7 +290,7 @@ def test_each_run_of_a_stack_is_pruned_and_released_by_itself_and_runs_can_be_ta
         optimizer = torch.optim.Adam(model.parameters(), 0.01)
         for step in range(4):
             if step == 2 and release is not None:
-                gs.regroup(model, {name: gs.single(4)}, release, [optimizer])
+                gs.regroup(model, {name: blocks.single(4)}, release, [optimizer])
                 again = gs.whole_groups(pruners.magnitude(model).only([name]), shares, gs.tables(model))
                 pruners.attach(model, again)
             optimizer.zero_grad()
@@ -390,25 +363,13 @@ def test_what_cannot_be_is_refused():
         gs.group(masked, {FC: bc.circulant(4)})
     tight = grouped()
     with pytest.raises(BadInput, match=r"fc.weight has no groups in blocks of 4 with room for 16 coefficients"):
-        gs.regroup(tight, {FC: gs.single(4)})
+        gs.regroup(tight, {FC: blocks.single(4)})
     with pytest.raises(BadInput, match="has no groups in blocks of 2 with room"):
-        gs.regroup(tight, {FC: gs.single(2)})
+        gs.regroup(tight, {FC: blocks.single(2)})
     with pytest.raises(BadInput, match="carry='none': known are shared, copied"):
         gs.regroup(tight, {}, carry="none")
     with pytest.raises(BadInput, match=r"'conv.weight' cuts groups of weights that share a coefficient"):
         pruners.attach(tight, pruners.unstructured(pruners.random(tight, 0), 0.5))
-    with pytest.raises(BadInput, match="conversion 'half': known are none, projection"):
-        gs.phases(4, "half")
-    with pytest.raises(BadInput, match="conversion 'projection' is from block size 4 to 2, this is block=2"):
-        gs.phases(2, "projection")
-
-
-@pytest.mark.parametrize("table", [gs.within, gs.friendly])
-def test_smaller_blocks_that_do_not_fill_a_block_are_refused(table):
-    with pytest.raises(BadInput, match="blocks of 3 x 3 do not fill one of 4 x 4: give a divisor of 4"):
-        table(4, 3)
-    with pytest.raises(BadInput, match="block=0 must be a whole number, at least 1"):
-        table(4, 0)
 
 
 @pytest.mark.parametrize("layer", [nn.Conv1d(4, 8, 3), nn.Conv3d(4, 8, 3)])

@@ -14,7 +14,7 @@ from lib.kernels.block_circulant import circulant, expand, number, project
 from lib.models.mlp import MLP, generators, plain
 from lib.models.resnet import resnet34
 from lib.papers.gst.experiments.compression import packed_ratio, ratio
-from lib.pruners import groups, sizes
+from lib.pruners import blocks, groups, sizes
 from lib.pruners.layers import prunable
 from lib.pruners.masks import attach
 from lib.pruners.scores import magnitude
@@ -71,7 +71,7 @@ def weight_share(layers: Sequence[Sequence[int]], compressed: Sequence[int]) -> 
 
 def changed_by_conversion(conversion: str, size: int = 64) -> float:
     """Find the largest change of a weight when blocks of 4 become blocks of 2, in standard deviations (section 3.3)."""
-    before, after, _ = groups.phases(4, conversion)
+    before, after, _ = blocks.phases(4, conversion)
     draw = torch.Generator().manual_seed(0)
     weight = expand(torch.randn(size // 4, size // 4, number(before), generator=draw), before, (size, size))
     return float((expand(project(weight, after), after, (size, size)) - weight).abs().max())

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from lib.base import BadInput
 from lib.pruners.behind import behind
-from lib.pruners.counted import numbers
+from lib.pruners.counted import refuse_valueless
 from lib.pruners.inputs import Inputs, duplicate
 from lib.pruners.kinds import Layout
 from lib.pruners.layers import Select, eligible, prunable, unwrapped
@@ -72,7 +72,7 @@ def permute(
     if masked:
         raise BadInput(f"{next(iter(masked))} has a mask: permute before pruning")
     layers = {layer.name: layer for layer in prunable(model)}
-    numbers(layers.values())  # refuses what has no values
+    refuse_valueless(layers.values())
     chosen = eligible(model) if select is None else [layer.name for layer in prunable(model, select)]
     if change := difference(outputs(model, inputs), outputs(model, inputs)):
         raise BadInput(f"permute: {type(model).__name__} gives other numbers (by {change:.2g}) on the same inputs")

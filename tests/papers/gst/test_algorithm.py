@@ -14,7 +14,7 @@ from lib.kernels.block_circulant import circulant, expand, project
 from lib.models.mlp import MLP, generators, plain
 from lib.papers.gst.experiments.algorithm import Compression, GroupSparseTraining, begin, share
 from lib.papers.gst.experiments.compression import packed_ratio
-from lib.pruners import groups
+from lib.pruners import blocks
 
 WAYS = [
     Compression(("layers.1.weight",), block=4, shift=0.5),
@@ -104,7 +104,7 @@ def test_each_place_of_a_kernel_is_circulant_until_the_shift_and_what_is_removed
         circular = torch.equal(expand(project(places, circulant(4)), circulant(4), (16, 8)), places)
         assert circular != released  # the release itself changes no value
         weights = {layer.name: layer.weight for layer in pruners.prunable(model)}
-        table = circulant(4) if algorithm.phase[0] == 0 else groups.single(4)
+        table = circulant(4) if algorithm.phase[0] == 0 else blocks.single(4)
         packed.append(packed_ratio(weights, {"2.weight": table}, "weights"))
     assert algorithm.phase.tolist() == [1]
     assert float(gone.float().mean()) == pytest.approx(0.9, abs=0.001)

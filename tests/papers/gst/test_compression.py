@@ -13,6 +13,7 @@ from lib.kernels.block_circulant import circulant, expand
 from lib.models.mlp import MLP, generators, plain
 from lib.papers.gst.definitions import changed_by_conversion, csr_crossover, packed_gap, weight_share
 from lib.papers.gst.experiments.compression import pack, packed_ratio, ratio, unpack
+from lib.pruners import blocks
 from lib.pruners import groups as gs
 
 
@@ -46,7 +47,7 @@ def test_only_a_projection_changes_weights():
 
 
 @pytest.mark.parametrize(
-    "table", [circulant(1), circulant(2), circulant(4), gs.halved(circulant(4)), gs.friendly(4, 2)]
+    "table", [circulant(1), circulant(2), circulant(4), blocks.halved(circulant(4)), blocks.friendly(4, 2)]
 )
 @pytest.mark.parametrize("bitmap", ["weights", "coefficients"])
 @pytest.mark.parametrize("sparsity", [0.0, 0.25, 0.9])
@@ -56,7 +57,7 @@ def test_packed_bytes_are_what_the_equation_says_and_unpack_to_the_weights(table
     masks = gs.whole_groups(pruners.magnitude(network).only(["2.weight"]), sparsity, gs.tables(network))
     pruners.attach(network, masks)
     weights = {layer.name: layer.weight for layer in pruners.prunable(network)}
-    weight, block = weights["2.weight"], gs.group_size(table)
+    weight, block = weights["2.weight"], blocks.group_size(table)
     content = pack(weight, table, bitmap)
     removed = 1 - float((gs.coefficients(network)["2.weight"] != 0).float().mean())
     assert removed == pytest.approx(sparsity, abs=1 / 512)

@@ -12,7 +12,7 @@ from lib.companion.sweep.grid import Grid
 from lib.papers.gst.experiments import gst_td3, online
 from lib.papers.gst.experiments.gst_td3 import Blocks, Task, WindowedPruning, ramp
 from lib.papers.gst.experiments.online import Evaluation
-from lib.pruners.groups import CONVERSIONS
+from lib.pruners.blocks import CONVERSIONS
 from lib.training import td3
 from tests.papers.gst.resuming import end_of
 

@@ -12,6 +12,7 @@ from lib.kernels.block_circulant import circulant, expand, project
 from lib.papers.gst.experiments.algorithm import Compression, GroupSparseTraining, share
 from lib.papers.gst.experiments.compression import packed_ratio
 from lib.papers.gst.experiments.online import Evaluation, start
+from lib.pruners import blocks
 from lib.pruners import groups as gs
 from lib.training import td3
 
@@ -95,7 +96,7 @@ def test_at_the_shift_neither_weights_nor_targets_jump(conversion, monkeypatch):
 def test_a_projection_jumps_and_its_weights_are_pruned_with_the_next_rise():
     trainer = trained(compression=replace(BLOCKS, conversion="projection"))
     assert trainer.callback.algorithm.phase[0] == 1  # blocks of two until the end
-    assert shared(actor(trainer), gs.within(4, 2))
+    assert shared(actor(trainer), blocks.within(4, 2))
     assert trainer.callback.algorithm.sparsity[0] == 26 / 32
 
 
@@ -173,7 +174,7 @@ def test_ratios_are_those_of_equation_3_averaged_over_all_steps_and_of_packed_by
     def pack(trainer):
         algorithm = trainer.callback.algorithm
         layer = algorithm.phases[algorithm.phase[0]][0]
-        table = layer if algorithm.phase[0] == 0 else gs.single(4)
+        table = layer if algorithm.phase[0] == 0 else blocks.single(4)
         weights = {la.name: la.weight[0] for la in pruners.prunable(trainer.agent.networks) if la.network == "actor"}
         found.append(packed_ratio(weights, {LAYER: table}, "weights"))
 
@@ -238,7 +239,7 @@ def test_what_cannot_be_is_refused():
         ({"start": "zzz"}, "start='zzz': known are drawn, projected"),
         ({"carry": "zzz"}, "carry='zzz': known are shared, copied"),
         ({"scope": "zzz"}, "scope='zzz': known are layer, network, global"),
-        ({"block": 2.5}, "block=2.5 must be a whole number"),
+        ({"block": 2.5}, "block=2.5: expected a whole number"),
         ({"block": 2, "conversion": "projection"}, "from block size 4 to 2"),
     ):
         with pytest.raises(BadInput, match=line):

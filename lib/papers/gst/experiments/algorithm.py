@@ -23,7 +23,7 @@ from torch import nn
 from lib import pruners
 from lib.base import BadInput, refuse_uncounted
 from lib.papers.gst.experiments.compression import BITMAPS, ratio
-from lib.pruners import groups
+from lib.pruners import blocks, groups
 from lib.pruners.layers import stacked_runs
 from lib.pruners.pruner import Score
 
@@ -38,7 +38,7 @@ class Compression:
         layers: weights that are compressed, such as "actor.layers.1.weight"; none: dense training.
         block: B.
         shift: S_shift, the sparsity at which the first phase ends. At 0 there is no first phase, 1 is never reached.
-        conversion: of the block size at the shift (section 3.3), see `groups.phases`.
+        conversion: of the block size at the shift (section 3.3), see `blocks.phases`.
         second_shift: with a conversion, the sparsity at which blocks of two are released. The paper names none; by
             default 1, because its best ratio of Humanoid (66.5 %) fits blocks of two until the end if sparsity grows
             evenly.
@@ -78,11 +78,11 @@ class Compression:
         for name, known in (("start", groups.STARTS), ("carry", groups.CARRIES), ("scope", groups.SCOPES)):
             if getattr(self, name) not in known:
                 raise BadInput(f"{name}={getattr(self, name)!r}: known are {', '.join(known)}")
-        groups.check_phases(self.block, self.conversion)
+        blocks.check_phases(self.block, self.conversion)
 
     def phases(self) -> list[tuple[torch.Tensor, float]]:
         """Give the tables in their order, each with the sparsity at which it ends."""
-        tables = groups.phases(self.block if self.shift else 1, self.conversion if self.shift else "none")
+        tables = blocks.phases(self.block if self.shift else 1, self.conversion if self.shift else "none")
         ends = [self.shift, self.second_shift][: len(tables) - 1]
         return list(zip(tables, [*ends, np.inf], strict=True))
 
@@ -197,7 +197,7 @@ class GroupSparseTraining:
     def _ends(self, run: int) -> bool:
         """Whether a run's phase ends: as much is removed as masks of its last sparsity remove, which round."""
         table, end = self.phases[self.phase[run]]
-        size = groups.group_size(table)
+        size = blocks.group_size(table)
         removed = round(self.sparsity[run] * sum(self.pools)) // size
         return end <= 1 and removed >= sum(round(end * (weights // size)) for weights in self.pools)
 
@@ -219,7 +219,7 @@ class GroupSparseTraining:
 
     def _ratios(self) -> dict[str, np.ndarray]:
         """The share of the compressed networks' bits that is saved now, {bitmap: [run]}; of dense runs 0."""
-        layers, sizes = self.compression.layers, np.array([groups.group_size(table) for table, _ in self.phases])
+        layers, sizes = self.compression.layers, np.array([blocks.group_size(table) for table, _ in self.phases])
         part = share(self.networks, layers) if layers else 0.0
         return {bitmap: ratio(self.sparsity, sizes[self.phase], part, bitmap) for bitmap in BITMAPS}
 

@@ -18,7 +18,7 @@ from lib import pruners
 from lib.base import BadInput
 from lib.papers.gst.experiments import algorithm
 from lib.papers.gst.experiments.algorithm import Compression, GroupSparseTraining
-from lib.pruners.groups import group_size
+from lib.pruners.blocks import group_size
 from lib.training import td3
 from lib.training.rollouts import rollouts
 from lib.training.supervised import seed_of
