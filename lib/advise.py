@@ -34,7 +34,8 @@ from lib.kernels.timing import rounds
 from lib.pruners import kinds
 from lib.pruners.counted import values
 from lib.pruners.inputs import Inputs, batch_of, example
-from lib.pruners.layers import Select, matrices, survey
+from lib.pruners.layers import matrices, survey
+from lib.pruners.selected import Select
 from lib.pruners.uses import uses
 from lib.pruners.weights import Prunable
 

@@ -118,17 +118,6 @@ def test_no_source_file_is_much_longer_than_400_lines(folder: str):
     assert long == {}
 
 
-def test_no_two_modules_share_a_name_unless_they_play_the_same_part():
-    """The same part: in two papers' folders, or a program that users start (lib/NAME.py) and what it calls."""
-    places: dict[str, list[Path]] = {}
-    for path in (base.ROOT / "lib").rglob("*.py"):
-        if path.stem not in ("__init__", "__main__", "program"):  # of a package; `program` is a package's command line
-            alike = path.relative_to(base.PAPERS).parts[1:] if path.is_relative_to(base.PAPERS) else path.parts
-            if path.parent != base.ROOT / "lib":  # users' names: lib.notebook, lib.compare, lib.exercises
-                places.setdefault(path.name, []).append(Path(*alike))
-    assert {name for name, parts in places.items() if len(set(parts)) > 1} == set()
-
-
 def test_readme_says_how_many_core_hours_the_real_scale_has_taken():
     hours = read_costs("real").core_hours.sum()
     (said,) = re.findall(r"(\d+) core-hours so far", (base.ROOT / "README.md").read_text())

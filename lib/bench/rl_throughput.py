@@ -111,9 +111,9 @@ def plain_bcq(data: Transitions) -> Callable[[], object]:
 
 def stacked_td3(data: Transitions, stack: int) -> Callable[[], object]:
     """Return an update of a stack of agents, each with its own seed."""
-    device, settings = data.rewards.device, td3.Settings()
+    device, settings = data.rewards.device, td3.TD3Settings()
     networks = td3.networks(OBSERVATIONS, torch.ones(ACTIONS).numpy(), range(stack), settings).to(device)
-    agent, draws, steps = td3.Agent(networks, settings), Draws(range(stack), device), iter(range(10**9))
+    agent, draws, steps = td3.TD3(networks, settings), Draws(range(stack), device), iter(range(10**9))
 
     def step() -> None:
         draws.restart(next(steps))
@@ -125,7 +125,7 @@ def stacked_td3(data: Transitions, stack: int) -> Callable[[], object]:
 
 def plain_td3(data: Transitions) -> Callable[[], object]:
     """Return an update of one agent in ordinary code."""
-    settings, device = td3.Settings(), data.rewards.device
+    settings, device = td3.TD3Settings(), data.rewards.device
     networks = td3.networks(OBSERVATIONS, torch.ones(ACTIONS).numpy(), [0], settings).to(device)
     agent = PlainTD3(networks, settings)
     return lambda: agent.update(sample(data, settings.batch), torch.randn(settings.batch, ACTIONS, device=device))
@@ -218,7 +218,7 @@ class PlainBCQ:
 class PlainTD3:
     """Train TD3 in one run, starting from the first run of a stack."""
 
-    def __init__(self, networks: nn.ModuleDict, settings: td3.Settings):
+    def __init__(self, networks: nn.ModuleDict, settings: td3.TD3Settings):
         self.settings, self.updates = settings, 0
         self.actor = plain(networks["actor"])
         self.critics = nn.ModuleList(plain(critic) for critic in networks["critics"])

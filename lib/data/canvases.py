@@ -44,7 +44,7 @@ class Canvases:
 
 
 @dataclass(frozen=True)
-class Layout:
+class CanvasLayout:
     """What canvases look like.
 
     Attributes:
@@ -65,7 +65,7 @@ class Layout:
             raise BadInput(f"canvases: {given}: expected 4 <= smallest <= largest <= side and 1 <= fewest <= most")
 
 
-def load(name: str, part: str, count: int, layout: Layout, places: sources.Places = sources.PROJECT) -> Canvases:
+def load(name: str, part: str, count: int, layout: CanvasLayout, places: sources.Places = sources.PROJECT) -> Canvases:
     """Make canvases of the training or the test digits of a data set.
 
     Args:
@@ -82,7 +82,7 @@ def load(name: str, part: str, count: int, layout: Layout, places: sources.Place
     return make(getattr(data, f"{part}_inputs"), getattr(data, f"{part}_labels"), count, layout, SEEDS[part])
 
 
-def make(images: np.ndarray, labels: np.ndarray, count: int, layout: Layout, seed: int) -> Canvases:
+def make(images: np.ndarray, labels: np.ndarray, count: int, layout: CanvasLayout, seed: int) -> Canvases:
     """Lay digits on canvases.
 
     Args:
@@ -105,7 +105,7 @@ def make(images: np.ndarray, labels: np.ndarray, count: int, layout: Layout, see
 
 
 def _page(
-    images: np.ndarray, labels: np.ndarray, layout: Layout, draw: np.random.Generator
+    images: np.ndarray, labels: np.ndarray, layout: CanvasLayout, draw: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """One canvas: its pixels [side, side], boxes, labels and outlines."""
     canvas = np.zeros((layout.side, layout.side), np.uint8)
@@ -134,7 +134,7 @@ def _page(
     return canvas, np.stack(boxes), np.array(names, np.int64), np.stack(outlines)
 
 
-def _size(layout: Layout, draw: np.random.Generator) -> int:
+def _size(layout: CanvasLayout, draw: np.random.Generator) -> int:
     """A size between the smallest and the largest; every doubling is as likely."""
     return round(np.exp(draw.uniform(np.log(layout.smallest), np.log(layout.largest))))
 

@@ -29,7 +29,7 @@ FILES = ("expert.npz", "medium.npz", "card.yaml", "curve.csv")
 
 
 @dataclass(frozen=True, eq=False)
-class Policy:
+class MLPPolicy:
     """Hold layers of weights [out, in] and biases [out], and the largest action [a], all float32."""
 
     weights: Sequence[np.ndarray]
@@ -66,7 +66,7 @@ class Policy:
         return self.bound * torch.tanh(F.linear(flow, *layers[-1])).numpy()
 
 
-def save(policy: Policy, path: Path) -> None:
+def save(policy: MLPPolicy, path: Path) -> None:
     """Write a policy, weights and biases as float16; atomically, and with the same bytes for the same numbers.
 
     Raises:
@@ -74,7 +74,7 @@ def save(policy: Policy, path: Path) -> None:
     """
     with np.errstate(over="ignore"):  # what becomes infinite is refused in the next line but one
         weights, biases = ([array.astype(np.float16) for array in part] for part in (policy.weights, policy.biases))
-        rounded = Policy(weights, biases, policy.bound.astype(np.float32))
+        rounded = MLPPolicy(weights, biases, policy.bound.astype(np.float32))
     arrays = {"bound": rounded.bound}
     for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
         arrays |= {f"W{i}": weight, f"b{i}": bias}
@@ -82,7 +82,7 @@ def save(policy: Policy, path: Path) -> None:
         np.savez_compressed(file, **arrays)
 
 
-def read(path: Path) -> Policy:
+def read(path: Path) -> MLPPolicy:
     """Read the policy in a file that `save` wrote.
 
     BadInput: no such file, not such a file, or layers that do not fit each other.
@@ -100,12 +100,12 @@ def read(path: Path) -> Policy:
     if not layers or set(arrays) != names:
         raise BadInput(f"{path} holds {', '.join(arrays)}; a policy's file holds W0, b0, W1, b1, ... and bound")
     try:
-        return Policy(*[[arrays[f"{kind}{i}"] for i in range(layers)] for kind in "Wb"], arrays["bound"])
+        return MLPPolicy(*[[arrays[f"{kind}{i}"] for i in range(layers)] for kind in "Wb"], arrays["bound"])
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from error
 
 
-def load(env: str, which: str = "expert", folder: Path = EXPERTS) -> Policy:
+def load(env: str, which: str = "expert", folder: Path = EXPERTS) -> MLPPolicy:
     """Load a policy of the project's own.
 
     Args:

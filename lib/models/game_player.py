@@ -12,7 +12,7 @@ from lib.base import BadInput, naming, refuse_uncounted
 
 
 @dataclass(frozen=True)
-class Sizes:
+class PlayerSizes:
     """Hold the sizes of the network; the defaults are those of paper 5's reference 33.
 
     Attributes:
@@ -46,7 +46,7 @@ class ActorCritic(nn.Module):
         actions: how many buttons there are.
     """
 
-    def __init__(self, frames: int, side: int, actions: int, sizes: Sizes = Sizes()):
+    def __init__(self, frames: int, side: int, actions: int, sizes: PlayerSizes = PlayerSizes()):
         super().__init__()
         self.convolutions, before = nn.ModuleList(), frames
         for channels, kernel, stride in zip(sizes.channels, sizes.kernels, sizes.strides, strict=True):

@@ -112,7 +112,7 @@ class LanguageModel(nn.Module):
         return self.head(self.decoder(tokens))
 
 
-class Classifier(nn.Module):
+class TextClassifier(nn.Module):
     """Copy a language model's decoder, with its masks, and add a new head that says of what class a passage is."""
 
     def __init__(self, model: LanguageModel, classes: int):

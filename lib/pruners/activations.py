@@ -19,8 +19,9 @@ from lib.base import BadInput
 from lib.kernels.selection import highest_of_each
 from lib.pruners import kinds
 from lib.pruners.inputs import entering
-from lib.pruners.layers import Select, leave_out, prunable, why_not_whole
+from lib.pruners.layers import leave_out, prunable, why_not_whole
 from lib.pruners.patterns import check_n_of_m, fitting
+from lib.pruners.selected import Select
 from lib.pruners.weights import Prunable
 
 

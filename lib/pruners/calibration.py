@@ -30,9 +30,9 @@ from lib.kernels.int8 import LARGEST, Histogram, check_method, quantise, scale_o
 from lib.pruners import kinds
 from lib.pruners.behind import bake, called_besides
 from lib.pruners.inputs import Inputs, duplicate, each, entering, feed, replaced, unnested
-from lib.pruners.layers import Select, leave_out, matrices, why_not_whole
+from lib.pruners.layers import leave_out, matrices, why_not_whole
 from lib.pruners.masks import release
-from lib.pruners.selected import words
+from lib.pruners.selected import Select, words
 from lib.pruners.uses import leave_uncalled
 from lib.pruners.weights import Prunable
 

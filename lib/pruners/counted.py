@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from lib.base import BadInput
-from lib.pruners.layers import Select, matrices, say_partial, stacked_runs, survey
+from lib.pruners.layers import matrices, say_partial, stacked_runs, survey
+from lib.pruners.selected import Select
 from lib.pruners.weights import Prunable, Refused
 
 BESIDE = "not in the total: "  # how a table's row of what cannot be pruned begins

@@ -26,11 +26,11 @@ from torch.nn import functional as F
 from lib.base import BadInput, naming, refuse_uncounted, type_of
 from lib.pruners import kinds
 from lib.pruners.inputs import Inputs, duplicate, each, entering, feed, unnested
-from lib.pruners.layers import Scores, Select, leave_out, prunable
+from lib.pruners.layers import Scores, leave_out, prunable
 from lib.pruners.masks import attached, hold, inverts, original, original_of
 from lib.pruners.patterns import Pattern, check_pattern, fitting, mask_by, unstructured
 from lib.pruners.scores import product
-from lib.pruners.selected import words
+from lib.pruners.selected import Select, words
 from lib.pruners.straight_through import learning
 from lib.pruners.uses import leave_uncalled
 from lib.pruners.weights import Prunable

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from lib.base import BadInput, naming, type_of
 from lib.kernels.selection import all_but_lowest, highest_of_each
-from lib.pruners.layers import Scores, Select, chosen, eligible, layout
+from lib.pruners.layers import Scores, eligible, layout
 from lib.pruners.scores import magnitude
+from lib.pruners.selected import Select, chosen
 from lib.pruners.weights import Prunable
 
 SCOPES = ("row", "layer", "network", "global")

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from lib.base import BadInput, type_of
 from lib.pruners import masks
-from lib.pruners.layers import Scores, Select
+from lib.pruners.layers import Scores
 from lib.pruners.patterns import Pattern, check_pattern
 from lib.pruners.schedules import Schedule
+from lib.pruners.selected import Select
 
 Score = Callable[..., Scores]
 

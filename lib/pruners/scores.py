@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from lib.base import BadInput, type_of
 from lib.pruners.gradients import tracked, twice_differentiable
-from lib.pruners.layers import Scores, Select, leave_out, prunable, stacked_runs
+from lib.pruners.layers import Scores, leave_out, prunable, stacked_runs
 from lib.pruners.masks import attached, spread
-from lib.pruners.selected import words
+from lib.pruners.selected import Select, words
 from lib.pruners.weights import Prunable
 
 Loss = Callable[[nn.Module], Tensor]

@@ -6,13 +6,15 @@ from torch import nn
 from torch.nn.utils import skip_init
 
 from lib.base import BadInput
-from lib.kernels.sparse_linear import FLOATS, SparseLinear
+from lib.kernels.products import FLOATS
+from lib.kernels.sparse_linear import SparseLinear
 from lib.pruners import kinds
 from lib.pruners.behind import behind, called_besides
 from lib.pruners.counted import refuse_valueless
 from lib.pruners.inputs import duplicate, replaced
-from lib.pruners.layers import Select, leave_out, matrices, prunable, refuse_replicated
+from lib.pruners.layers import leave_out, matrices, prunable, refuse_replicated
 from lib.pruners.masks import attach, attached, beneath
+from lib.pruners.selected import Select
 
 
 def sparse(model: nn.Module, select: Select = None) -> nn.Module:

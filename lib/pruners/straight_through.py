@@ -24,10 +24,11 @@ from torch.autograd.function import FunctionCtx
 
 from lib.base import BadInput, naming
 from lib.pruners.behind import bake, register
-from lib.pruners.layers import Layout, Select, leave_out, prunable, refuse_replicated
+from lib.pruners.kinds import Layout
+from lib.pruners.layers import leave_out, prunable, refuse_replicated
 from lib.pruners.masks import Following, attach, beneath, is_parameter, refuse_inference
 from lib.pruners.patterns import Pattern, check_pattern, fitting, mask_by
-from lib.pruners.selected import words
+from lib.pruners.selected import Select, words
 from lib.pruners.weights import Prunable
 
 DECAY = 2e-4  # the paper's lambda_W, for SGD

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from lib.pruners.counted import BESIDE, counts, values
-from lib.pruners.layers import Select, matrices, survey
+from lib.pruners.layers import matrices, survey
 from lib.pruners.masks import attached, original
+from lib.pruners.selected import Select
 
 GROUPS = (2, 4, 8, 16)  # lengths m of the N:M patterns that are looked for
 EXPLAINED = 1.25  # an N:M that lets so many times as many weights stay as do is a chance, and not the layer's pattern

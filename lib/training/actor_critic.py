@@ -20,7 +20,7 @@ from torch.nn.utils import parametrize
 from tqdm import tqdm
 
 from lib.base import BadInput, naming, refuse_uncounted, refuse_unknown
-from lib.models.game_player import ActorCritic, Sizes
+from lib.models.game_player import ActorCritic, PlayerSizes
 from lib.training import checkpoints
 from lib.training.callbacks import Callback
 from lib.training.precision import autocast, check
@@ -31,7 +31,7 @@ STATE = "state.pt"
 
 
 @dataclass(frozen=True)
-class Settings:
+class ActorCriticSettings:
     """Hold the settings of a learner; the defaults are those of A2C in reference 33.
 
     Attributes:
@@ -65,7 +65,7 @@ class Settings:
     epochs: int = 1
     parts: int = 1
     frames: int = 4
-    network: Sizes = field(default_factory=Sizes)
+    network: PlayerSizes = field(default_factory=PlayerSizes)
     precision: str = "float32"
 
     def __post_init__(self):
@@ -98,7 +98,7 @@ class Settings:
             )
 
 
-class Batch(NamedTuple):
+class Rollout(NamedTuple):
     """Hold steps to learn from, [n] but for the frames [n, frames, side, side]."""
 
     frames: Tensor
@@ -109,7 +109,7 @@ class Batch(NamedTuple):
     advantages: Tensor  # of the returns over these values, see `normalised`; of PPO
 
 
-def a2c_loss(logits: Tensor, values: Tensor, batch: Batch, settings: Settings) -> Tensor:
+def a2c_loss(logits: Tensor, values: Tensor, batch: Rollout, settings: ActorCriticSettings) -> Tensor:
     """Compute the loss of A2C: actions that returned more than expected become more likely (Mnih et al. 2016)."""
     chances, entropy = _chances(logits, batch.actions)
     advantages = batch.returns - values
@@ -117,7 +117,7 @@ def a2c_loss(logits: Tensor, values: Tensor, batch: Batch, settings: Settings) -
     return policy + settings.value * advantages.square().mean() - settings.entropy * entropy
 
 
-def ppo_loss(logits: Tensor, values: Tensor, batch: Batch, settings: Settings) -> Tensor:
+def ppo_loss(logits: Tensor, values: Tensor, batch: Rollout, settings: ActorCriticSettings) -> Tensor:
     """Compute the loss of PPO: moving a chance by more than a share `clip` gains nothing (Schulman et al. 2017)."""
     chances, entropy = _chances(logits, batch.actions)
     advantages = batch.advantages
@@ -143,10 +143,10 @@ def _chances(logits: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
     return logarithms.gather(1, actions[:, None])[:, 0], entropy
 
 
-LOSSES: dict[str, Callable[[Tensor, Tensor, Batch, Settings], Tensor]] = {"a2c": a2c_loss, "ppo": ppo_loss}
+LOSSES: dict[str, Callable[[Tensor, Tensor, Rollout, ActorCriticSettings], Tensor]] = {"a2c": a2c_loss, "ppo": ppo_loss}
 
 
-def returns(rewards: Tensor, ended: Tensor, values: Tensor, settings: Settings) -> Tensor:
+def returns(rewards: Tensor, ended: Tensor, values: Tensor, settings: ActorCriticSettings) -> Tensor:
     """Compute what followed each step, [step, game]: generalised advantages plus values.
 
     With lambda = 1 it is the return of n steps.
@@ -164,7 +164,7 @@ def returns(rewards: Tensor, ended: Tensor, values: Tensor, settings: Settings) 
     return found
 
 
-class Trainer:
+class ActorCriticTrainer:
     """Train one network on the games that it plays.
 
     Attributes:
@@ -173,7 +173,7 @@ class Trainer:
         rows: what `report` gave, see `train`.
     """
 
-    def __init__(self, network: ActorCritic, games: Games, settings: Settings, seed: int, total: int):
+    def __init__(self, network: ActorCritic, games: Games, settings: ActorCriticSettings, seed: int, total: int):
         self.network, self.games, self.settings, self.seed, self.total = network, games, settings, seed, total
         kinds = {
             "a2c": lambda weights, rate: torch.optim.RMSprop(weights, rate, alpha=0.99, eps=1e-5),
@@ -208,7 +208,7 @@ class Trainer:
         return int(drawn(logits.log_softmax(1), draws))
 
     @torch.no_grad()
-    def _play(self) -> Batch:
+    def _play(self) -> Rollout:
         settings, games = self.settings, self.games
         kept: list[tuple[Tensor, ...]] = []
         with parametrize.cached():  # weights do not change here, so blocks and masks are applied once
@@ -224,21 +224,21 @@ class Trainer:
         frames, actions, chances, values, rewards, ended = (torch.stack(column) for column in zip(*kept, strict=True))
         found = returns(rewards, ended, torch.cat([values, last[None]]), settings)
         columns = (frames, actions, chances, values, found, found - values)
-        return Batch(*(column.flatten(0, 1) for column in columns))
+        return Rollout(*(column.flatten(0, 1) for column in columns))
 
     def _ask(self, frames: Tensor) -> tuple[Tensor, Tensor]:
         with autocast("cpu", self.settings.precision):
             logits, values = self.network(frames)
         return logits.float(), values.float()
 
-    def _learn(self, batch: Batch) -> None:
+    def _learn(self, batch: Rollout) -> None:
         settings, number = self.settings, len(batch.actions)
         if settings.learner == "ppo":
             batch = batch._replace(advantages=normalised(batch.advantages))
         for _ in range(settings.epochs):
             order = torch.arange(number) if settings.parts == 1 else torch.from_numpy(self.draws.permutation(number))
             for chosen in order.chunk(settings.parts):
-                part = batch if settings.parts == 1 else Batch(*(column[chosen] for column in batch))
+                part = batch if settings.parts == 1 else Rollout(*(column[chosen] for column in batch))
                 loss = LOSSES[settings.learner](*self._ask(part.frames), part, settings)
                 self.optimizer.zero_grad()
                 loss.backward()
@@ -295,8 +295,12 @@ def drawn(logarithms: Tensor, draws: np.random.Generator) -> Tensor:
 
 
 def start(
-    game: str, seed: int, settings: Settings, total: int, prepare: Callable[[nn.Module], None] = lambda _: None
-) -> Trainer:
+    game: str,
+    seed: int,
+    settings: ActorCriticSettings,
+    total: int,
+    prepare: Callable[[nn.Module], None] = lambda _: None,
+) -> ActorCriticTrainer:
     """Make a training at its beginning.
 
     Args:
@@ -307,11 +311,11 @@ def start(
     torch.manual_seed(seed_of(seed, 0))
     network = ActorCritic(settings.frames, games.seen.shape[-1], games.actions, settings.network)
     prepare(network)
-    return Trainer(network, games, settings, seed, total)
+    return ActorCriticTrainer(network, games, settings, seed, total)
 
 
 def train(
-    trainer: Trainer,
+    trainer: ActorCriticTrainer,
     every: int,
     report: Callable[[], dict],
     folder: Path | None = None,

@@ -26,7 +26,7 @@ from lib.training.supervised import channels_last, refuse_frozen, seed_of
 
 
 @dataclass(frozen=True)
-class Play:
+class AdversarialTraining:
     """Settings of one training session.
 
     Attributes:
@@ -57,7 +57,7 @@ def fit(
     generator: Generator,
     discriminator: Discriminator,
     images: Tensor,
-    settings: Play,
+    settings: AdversarialTraining,
     seed: int,
     session: int = 0,
     state: Path | None = None,
@@ -110,7 +110,11 @@ def fit(
 
 
 def _epoch(
-    both: nn.ModuleDict, optimizers: Mapping[str, torch.optim.Adam], images: Tensor, settings: Play, seed: int
+    both: nn.ModuleDict,
+    optimizers: Mapping[str, torch.optim.Adam],
+    images: Tensor,
+    settings: AdversarialTraining,
+    seed: int,
 ) -> tuple[float, float]:
     """One pass over the images; the mean losses of generator and discriminator."""
     both.train()

@@ -39,14 +39,11 @@ class AgentSettings(Protocol):
     precision: str
 
 
-RANKED = ("apart", "together", "alone")  # how a VAE's two networks are, see `bc.BCSettings`
-
-
 def check(settings: AgentSettings) -> None:
-    """Refuse settings that no agent can have; the VAE's `ranked` and `latent_limit` where they are there.
+    """Refuse settings that no agent can have.
 
     Raises:
-        BadInput: a batch below 1, a rate or a `latent_limit` that is not above 0, an unknown `precision` or `ranked`.
+        BadInput: a batch below 1, a rate that is not above 0, or an unknown precision.
     """
     where = type(settings).__name__
     with naming(where):
@@ -54,10 +51,6 @@ def check(settings: AgentSettings) -> None:
     if not settings.learning_rate > 0:
         raise BadInput(f"{where}: learning_rate={settings.learning_rate} must be above 0")
     precision.check(settings.precision, where)
-    if getattr(settings, "ranked", "apart") not in RANKED:
-        raise BadInput(f"{where}: ranked={settings.ranked!r}: known are {', '.join(RANKED)}")
-    if not getattr(settings, "latent_limit", 1) > 0:
-        raise BadInput(f"{where}: latent_limit={settings.latent_limit} must be above 0")
 
 
 class Transitions(NamedTuple):

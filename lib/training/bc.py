@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,15 @@ from lib.models.mlp import MLP, Bounded, generators
 from lib.models.vae import VAE
 from lib.training.agents import ACTING, INITIAL, Agent, Draws, Objective, Policy, Transitions, check
 from lib.training.supervised import seed_of
+
+RANKED = ("apart", "together", "alone")  # how a VAE's two networks are, see `BCSettings`
+
+
+class VAESettings(Protocol):
+    """Hold what the settings of every agent with a VAE have, see `BCSettings`."""
+
+    latent_limit: float
+    ranked: str
 
 
 @dataclass(frozen=True)
@@ -43,6 +53,20 @@ class BCSettings:
 
     def __post_init__(self):
         check(self)
+        check_vae(self)
+
+
+def check_vae(settings: VAESettings) -> None:
+    """Refuse settings that no agent with a VAE can have.
+
+    Raises:
+        BadInput: an unknown `ranked`, or a `latent_limit` that is not above 0.
+    """
+    where = type(settings).__name__
+    if settings.ranked not in RANKED:
+        raise BadInput(f"{where}: ranked={settings.ranked!r}: known are {', '.join(RANKED)}")
+    if not settings.latent_limit > 0:
+        raise BadInput(f"{where}: latent_limit={settings.latent_limit} must be above 0")
 
 
 class BC(Agent):

@@ -13,7 +13,7 @@ from lib.base import BadInput, Count, naming, refuse_uncounted
 from lib.models.mlp import MLP, Bounded, generators
 from lib.models.vae import VAE
 from lib.training.agents import ACTING, INITIAL, Agent, Draws, Objective, Policy, Transitions, check
-from lib.training.bc import vae_objective
+from lib.training.bc import check_vae, vae_objective
 from lib.training.supervised import seed_of
 
 
@@ -60,6 +60,7 @@ class BCQSettings:
 
     def __post_init__(self):
         check(self)
+        check_vae(self)
         if self.twins not in ("own", "copied"):
             raise BadInput(f"BCQSettings: twins={self.twins!r}: known are own, copied")
         for name in ("discount", "tau", "minimum_weight", "phi"):

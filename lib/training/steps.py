@@ -20,7 +20,7 @@ from lib.training.supervised import refuse_frozen, seed_of
 
 #: A generator to one batch: what the network is called with (`pruners.inputs`), and what its answer is compared with.
 Draw = Callable[[torch.Generator], tuple[Any, Any]]
-Loss = Callable[[Any, Any], Tensor]
+Criterion = Callable[[Any, Any], Tensor]
 
 
 def entropy(logits: Tensor, classes: Tensor) -> Tensor:
@@ -29,7 +29,7 @@ def entropy(logits: Tensor, classes: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class StepTraining:
     """Settings of one training session.
 
     Attributes:
@@ -69,13 +69,13 @@ class Schedule:
 def fit(
     model: nn.Module,
     draw: Draw,
-    schedule: Schedule,
+    schedule: StepTraining,
     seed: int,
     session: int = 0,
     state: Path | None = None,
     identity: Mapping[str, object] | None = None,
     measure: Callable[[nn.Module], float] = lambda model: math.nan,
-    loss: Loss = entropy,
+    loss: Criterion = entropy,
     on_progress: Callable[[], None] = lambda: None,
 ) -> list[dict]:
     """Train the model in place; it is left in evaluation mode.
@@ -130,7 +130,7 @@ def groups(model: nn.Module, weight_decay: float) -> list[dict]:
     ]
 
 
-def learning_rate(schedule: Schedule, step: int) -> float:
+def learning_rate(schedule: StepTraining, step: int) -> float:
     """Compute the rate at a step (from 0): linear warm-up times half a cosine."""
     warm = min(1.0, (step + 1) / max(1.0, schedule.warmup * schedule.steps))
     return schedule.learning_rate * warm * 0.5 * (1 + math.cos(math.pi * step / schedule.steps))
@@ -140,8 +140,8 @@ def _steps(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     draw: Draw,
-    loss: Loss,
-    schedule: Schedule,
+    loss: Criterion,
+    schedule: StepTraining,
     steps: range,
     seed: int,
 ) -> float:

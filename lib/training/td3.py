@@ -33,7 +33,7 @@ STATE, LOG = "state.pt", "replay.log"  # a session on disk
 
 
 @dataclass(frozen=True)
-class Settings:
+class TD3Settings:
     """Hold the settings of TD3; the defaults are those of the authors' code.
 
     Attributes:
@@ -75,7 +75,7 @@ class Settings:
                 raise BadInput(f"td3: {name}={getattr(self, name)} must lie in (0, 1]")
 
 
-def networks(observations: int, bound: np.ndarray, seeds: Sequence[int], settings: Settings) -> nn.ModuleDict:
+def networks(observations: int, bound: np.ndarray, seeds: Sequence[int], settings: TD3Settings) -> nn.ModuleDict:
     """Draw the actor and the two critics of each run from the run's seed: {"actor": MLP, "critics": two MLPs}.
 
     Args:
@@ -88,7 +88,7 @@ def networks(observations: int, bound: np.ndarray, seeds: Sequence[int], setting
     return nn.ModuleDict({"actor": actor, "critics": nn.ModuleList(critics)})
 
 
-class Agent:
+class TD3:
     """Hold the networks of a stack of runs and how they learn.
 
     Masks may be attached to `networks` and `targets` at any time: the parameters remain the same objects.
@@ -97,7 +97,7 @@ class Agent:
         networks: as `networks` makes them; the targets start as a copy.
     """
 
-    def __init__(self, networks: nn.ModuleDict, settings: Settings):
+    def __init__(self, networks: nn.ModuleDict, settings: TD3Settings):
         self.settings, self.networks = settings, networks
         self.targets = copy.deepcopy(networks).requires_grad_(False)
         # lists from now on, because a mask that is attached changes the order in which a module names its parameters
@@ -175,7 +175,7 @@ class Agent:
         self.updates = content["updates"]
 
 
-class Trainer:
+class TD3Trainer:
     """Train a stack of runs: agent, environments, replay buffers and random generators, one step at a time.
 
     Attributes:
@@ -184,7 +184,7 @@ class Trainer:
         callback: what else happens after each step, such as pruning; None: nothing.
     """
 
-    def __init__(self, agent: Agent, environments: Environments, seeds: Sequence[int]):
+    def __init__(self, agent: TD3, environments: Environments, seeds: Sequence[int]):
         self.agent, self.environments, self.seeds = agent, environments, list(seeds)
         observations, actions = environments.observations.shape[1], len(environments.bound)
         widths = (observations, actions, 1, observations, 1)
@@ -286,7 +286,7 @@ class Trainer:
 
 
 def begin(
-    env: str, seeds: Sequence[int], settings: Settings, device: str = "cpu"
+    env: str, seeds: Sequence[int], settings: TD3Settings, device: str = "cpu"
 ) -> tuple[nn.ModuleDict, Environments]:
     """Make what a stack of runs begins with: the networks and the environments, one a seed.
 
@@ -302,16 +302,16 @@ def begin(
     return networks(environments.observations.shape[1], environments.bound, seeds, settings).to(device), environments
 
 
-def start(env: str, seeds: Sequence[int], settings: Settings, device: str = "cpu") -> Trainer:
+def start(env: str, seeds: Sequence[int], settings: TD3Settings, device: str = "cpu") -> TD3Trainer:
     """Make a stack of runs at its beginning; what a run will become depends on its seed alone."""
     stack, environments = begin(env, seeds, settings, device)
-    return Trainer(Agent(stack, settings), environments, seeds)
+    return TD3Trainer(TD3(stack, settings), environments, seeds)
 
 
 def train(
-    trainer: Trainer,
+    trainer: TD3Trainer,
     steps: int,
-    every_step: Callable[[Trainer], None] = lambda trainer: None,
+    every_step: Callable[[TD3Trainer], None] = lambda trainer: None,
     folder: Path | None = None,
     progress: bool = False,
 ) -> None:

@@ -19,7 +19,7 @@ def small(monkeypatch):
     torch.set_num_threads(1)
     monkeypatch.setattr(BCQSettings.__init__, "__defaults__", _defaults(BCQSettings, hidden=(8, 8), vae_hidden=(8, 8)))
     monkeypatch.setattr(BCSettings.__init__, "__defaults__", _defaults(BCSettings, hidden=(8, 8)))
-    monkeypatch.setattr(td3.Settings.__init__, "__defaults__", _defaults(td3.Settings, hidden=(8, 8)))
+    monkeypatch.setattr(td3.TD3Settings.__init__, "__defaults__", _defaults(td3.TD3Settings, hidden=(8, 8)))
     yield
     torch.set_num_threads(threads)
 
@@ -53,9 +53,9 @@ def test_plain_bcq_is_a_stacks_first_run():
 
 
 def test_plain_td3_is_a_stacks_first_run():
-    data, settings = bench.transitions("cpu", 500), td3.Settings()
+    data, settings = bench.transitions("cpu", 500), td3.TD3Settings()
     networks = td3.networks(bench.OBSERVATIONS, torch.ones(bench.ACTIONS).numpy(), [4, 5], settings)
-    single, stacked, draws = bench.PlainTD3(networks, settings), td3.Agent(networks, settings), Draws([4, 5])
+    single, stacked, draws = bench.PlainTD3(networks, settings), td3.TD3(networks, settings), Draws([4, 5])
     for step in range(4):
         batch = Batch(*data.batch(draws.restart(step).integers(500, settings.batch)))
         noise = draws.normals(settings.batch, bench.ACTIONS, like=batch.rewards)

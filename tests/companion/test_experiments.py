@@ -116,7 +116,7 @@ def bytes_of_a_narrow_network() -> float:
 
 def returned_where_the_critic_is_right() -> float:
     """54.5: the return of the first of twenty steps that pay 1 each, with 10 expected everywhere."""
-    settings = actor_critic.Settings(discount=0.9, trace=0.5)
+    settings = actor_critic.ActorCriticSettings(discount=0.9, trace=0.5)
     return float(actor_critic.returns(torch.ones(20, 1), torch.zeros(20, 1), torch.full((21, 1), 10.0), settings)[0])
 
 

@@ -5,9 +5,9 @@ import pytest
 
 from lib.base import BadInput
 from lib.data import canvases, vision
-from lib.data.canvases import Layout, box_of, load, make, overlaps, resized
+from lib.data.canvases import CanvasLayout, box_of, load, make, overlaps, resized
 
-LAYOUT = Layout(side=48, smallest=8, largest=20, fewest=2, most=5)
+LAYOUT = CanvasLayout(side=48, smallest=8, largest=20, fewest=2, most=5)
 DIGITS = np.random.default_rng(0).integers(0, 256, (30, 1, 8, 8)).astype(np.uint8)
 LABELS = np.arange(30) % 10
 
@@ -87,7 +87,7 @@ def test_training_and_test_canvases_have_digits_of_their_own(monkeypatch):
 
 def test_bad_input_is_named():
     with pytest.raises(BadInput, match="sizes 8 to 60 on 48"):
-        Layout(side=48, smallest=8, largest=60)
+        CanvasLayout(side=48, smallest=8, largest=60)
     with pytest.raises(BadInput, match="grey images"):
         make(np.zeros((3, 3, 8, 8), np.uint8), LABELS, 1, LAYOUT, 0)
     with pytest.raises(BadInput, match="something white on them; there are none"):

@@ -11,7 +11,7 @@ from lib import base
 from lib.base import BadInput
 from lib.data import policies
 from lib.data.environments import make, normalised_return
-from lib.data.policies import Policy
+from lib.data.policies import MLPPolicy
 
 SNAPSHOT = {"step": 5000, "mean_return": 3000.0, "sd": 12.5, "normalised_return": 92.8}
 CARD = {
@@ -28,15 +28,15 @@ CARD = {
 
 
 @pytest.fixture
-def policy() -> Policy:
+def policy() -> MLPPolicy:
     """Two inputs, three hidden neurons, two actions of bounds 1 and 4; every number is exact in float16."""
     weights = [[[1, 0], [0, 1], [-1, -1]], [[1, 0, 0], [0, 0.5, 1]]]
     biases = [[0, 0, 0.5], [0, -0.25]]
     arrays = [[np.array(a, np.float32) for a in part] for part in (weights, biases)]
-    return Policy(*arrays, np.array([1, 4], np.float32))
+    return MLPPolicy(*arrays, np.array([1, 4], np.float32))
 
 
-def write(folder: Path, policy: Policy, card: dict = CARD) -> Path:
+def write(folder: Path, policy: MLPPolicy, card: dict = CARD) -> Path:
     place = folder / "Hopper-v4"
     for name in policies.WHICH:
         policies.save(policy, place / f"{name}.npz")
@@ -45,7 +45,7 @@ def write(folder: Path, policy: Policy, card: dict = CARD) -> Path:
     return place
 
 
-def test_a_policy_written_out(policy: Policy):
+def test_a_policy_written_out(policy: MLPPolicy):
     # (2, 1): hidden (2, 1, 0), before tanh (2, 0.25); (-1, 0): hidden (0, 0, 1.5), before tanh (0, 1.25)
     actions = policy(np.array([[2.0, 1.0], [-1.0, 0.0]]))
     expected = np.array([[np.tanh(2), 4 * np.tanh(0.25)], [0, 4 * np.tanh(1.25)]])
@@ -53,7 +53,7 @@ def test_a_policy_written_out(policy: Policy):
     assert actions.dtype == np.float32
 
 
-def test_a_file_holds_the_policy_in_float16_and_is_the_same_bytes_again(policy: Policy, tmp_path: Path):
+def test_a_file_holds_the_policy_in_float16_and_is_the_same_bytes_again(policy: MLPPolicy, tmp_path: Path):
     policies.save(policy, tmp_path / "a.npz")
     policies.save(policy, tmp_path / "b.npz")
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
@@ -67,11 +67,11 @@ def test_a_file_holds_the_policy_in_float16_and_is_the_same_bytes_again(policy: 
 def test_a_pair_of_actors_of_the_usual_size_takes_less_than_300_kb(tmp_path: Path):
     draw = np.random.default_rng(0)
     weights = [draw.normal(size=shape) for shape in ((256, 17), (256, 256), (6, 256))]
-    policies.save(Policy(weights, [weight[:, 0] for weight in weights], np.ones(6)), tmp_path / "a.npz")
+    policies.save(MLPPolicy(weights, [weight[:, 0] for weight in weights], np.ones(6)), tmp_path / "a.npz")
     assert (tmp_path / "a.npz").stat().st_size < 150_000
 
 
-def test_what_is_no_policy_is_refused(policy: Policy, tmp_path: Path):
+def test_what_is_no_policy_is_refused(policy: MLPPolicy, tmp_path: Path):
     path = tmp_path / "a.npz"
     with pytest.raises(BadInput, match="no policy at"):
         policies.read(path)
@@ -89,24 +89,24 @@ def test_what_is_no_policy_is_refused(policy: Policy, tmp_path: Path):
         policies.read(path)
 
 
-def test_what_could_not_be_read_again_is_not_written(policy: Policy, tmp_path: Path):
-    large = Policy([policy.weights[0] * 7e4, policy.weights[1]], policy.biases, policy.bound)
+def test_what_could_not_be_read_again_is_not_written(policy: MLPPolicy, tmp_path: Path):
+    large = MLPPolicy([policy.weights[0] * 7e4, policy.weights[1]], policy.biases, policy.bound)
     with pytest.raises(BadInput, match=r"must be finite \(float16 ends at 65,504\)"):
         policies.save(large, tmp_path / "a.npz")
     assert not list(tmp_path.iterdir())
 
 
-def test_a_policy_without_layers_is_refused(policy: Policy):
+def test_a_policy_without_layers_is_refused(policy: MLPPolicy):
     with pytest.raises(BadInput, match="a policy has one layer or more"):
-        Policy([], [], policy.bound)
+        MLPPolicy([], [], policy.bound)
 
 
-def test_observations_of_another_shape_are_refused(policy: Policy):
+def test_observations_of_another_shape_are_refused(policy: MLPPolicy):
     with pytest.raises(BadInput, match=r"takes observations of shape \[n, 2\], not \[2\]"):
         policy(np.zeros(2))
 
 
-def test_experts_are_found_by_the_environments_names(policy: Policy, tmp_path: Path):
+def test_experts_are_found_by_the_environments_names(policy: MLPPolicy, tmp_path: Path):
     write(tmp_path, policy)
     (found,) = policies.experts(tmp_path).items()
     assert found == ("Hopper-v4", policies.read_card(tmp_path / "Hopper-v4" / "card.yaml"))
@@ -121,7 +121,7 @@ def test_experts_are_found_by_the_environments_names(policy: Policy, tmp_path: P
     assert policies.experts(tmp_path / "nothing") == {}
 
 
-def test_incomplete_and_wrong_folders_are_refused(policy: Policy, tmp_path: Path):
+def test_incomplete_and_wrong_folders_are_refused(policy: MLPPolicy, tmp_path: Path):
     place = write(tmp_path, policy, CARD | {"environment": "Walker2d-v4"})
     with pytest.raises(BadInput, match="is of Walker2d-v4, not of Hopper-v4"):
         policies.experts(tmp_path)

@@ -8,7 +8,7 @@ from torch import nn
 
 from lib import pruners
 from lib.base import BadInput
-from lib.models.transformer import LEFT_DENSE, Block, Classifier, Decoder, attend, decoder, small_decoder
+from lib.models.transformer import LEFT_DENSE, Block, Decoder, TextClassifier, attend, decoder, small_decoder
 from lib.papers.two_four.experiments.two_phases import block_masks
 from lib.pruners.layers import as_matrix
 
@@ -73,7 +73,7 @@ def test_every_linear_of_the_blocks_is_two_four_along_its_reduction_and_nothing_
 
 
 def test_a_classifier_reads_the_state_at_the_last_token(model):
-    classes = Classifier(model, 4).eval()
+    classes = TextClassifier(model, 4).eval()
     tokens = torch.randint(10, (3, 16))
     expected = classes.head(model.decoder(tokens))[:, -1]
     assert torch.allclose(classes(tokens), expected, atol=1e-6)
@@ -82,7 +82,7 @@ def test_a_classifier_reads_the_state_at_the_last_token(model):
 def test_a_classifier_has_the_masks_of_its_language_model_and_leaves_it_alone(model):
     masks = block_masks(model)
     pruners.attach(model, masks)
-    classes = Classifier(model, 4)
+    classes = TextClassifier(model, 4)
     inside = {layer.name: layer.weight for layer in pruners.prunable(classes) if "blocks" in layer.name}
     assert all(torch.equal(weight != 0, masks[name]) for name, weight in inside.items())
     before = model.decoder.tokens.weight.clone()
@@ -97,7 +97,7 @@ def test_bad_input_is_refused(model):
     with pytest.raises(BadInput, match="width=32 is not a multiple of heads=5"):
         type(model.decoder)(10, 16, 32, 1, 5)
     with pytest.raises(BadInput, match="17 tokens is longer than the window, 16"):
-        Classifier(model, 4)(torch.zeros(1, 17, dtype=torch.int64))
+        TextClassifier(model, 4)(torch.zeros(1, 17, dtype=torch.int64))
 
 
 def test_a_block_has_a_norm_for_each_of_its_two_parts():

@@ -4,7 +4,7 @@ import torch
 
 from lib.training import td3
 
-SMALL = td3.Settings(hidden=(8, 8), batch=16, random_steps=30, buffer=70, learning_rate=1e-3)
+SMALL = td3.TD3Settings(hidden=(8, 8), batch=16, random_steps=30, buffer=70, learning_rate=1e-3)
 
 
 def trainer(env="Clock-v0", seeds=(0,), settings=SMALL):

@@ -9,14 +9,23 @@ import torch
 
 from lib import pruners
 from lib.base import BadInput
-from lib.models.game_player import ActorCritic, Sizes
+from lib.models.game_player import ActorCritic, PlayerSizes
 from lib.pruners import prunable
 from lib.training import actor_critic, checkpoints
-from lib.training.actor_critic import Batch, Settings, a2c_loss, normalised, ppo_loss, returns, start, train
+from lib.training.actor_critic import (
+    ActorCriticSettings,
+    Rollout,
+    a2c_loss,
+    normalised,
+    ppo_loss,
+    returns,
+    start,
+    train,
+)
 from lib.training.vector_games import Games, film
 
-TINY = Sizes((4, 4), (3, 3), (2, 1), 8)
-A2C = Settings(games=3, steps=4, network=TINY, frames=2)
+TINY = PlayerSizes((4, 4), (3, 3), (2, 1), 8)
+A2C = ActorCriticSettings(games=3, steps=4, network=TINY, frames=2)
 PPO = replace(A2C, learner="ppo", epochs=2, parts=3, trace=0.9)
 
 
@@ -36,11 +45,11 @@ def test_generalised_advantages_are_discounted_surprises():
     assert found[:, 0].tolist() == [3 + (1 + 0.5 * 4 - 3) + 0.5 * 0.25 * last, 4 + last]
 
 
-def batch() -> tuple[torch.Tensor, torch.Tensor, Batch]:
+def batch() -> tuple[torch.Tensor, torch.Tensor, Rollout]:
     logits = torch.tensor([[0.0, 0.0], [np.log(3.0), 0.0]], dtype=torch.float32)
     before = torch.tensor([[np.log(3.0), 0.0], [0.0, 0.0]], dtype=torch.float32).log_softmax(1)
     columns = [torch.tensor(column) for column in ([0, 0], [1.0, 0.0], [3.0, 0.5], [2.0, -0.75])]
-    kept = Batch(torch.zeros(2), columns[0], before[:, 0], *columns[1:])
+    kept = Rollout(torch.zeros(2), columns[0], before[:, 0], *columns[1:])
     return logits, torch.tensor([2.0, 1.0]), kept
 
 
@@ -111,7 +120,7 @@ def test_the_network_is_that_of_reference_33():
     with pytest.raises(BadInput, match="leave no pixel"):
         ActorCritic(4, 5, 4)
     with pytest.raises(BadInput, match="as many as the convolutions, at least 1"):
-        Sizes((), (), ())
+        PlayerSizes((), (), ())
 
 
 @pytest.mark.parametrize(
@@ -190,7 +199,7 @@ def test_games_go_on_with_the_points_they_had(monkeypatch):
     assert other.scores == [15.0]
 
 
-def rows(settings: Settings, folder=None, on_progress=lambda: None, total=48) -> list[dict]:
+def rows(settings: ActorCriticSettings, folder=None, on_progress=lambda: None, total=48) -> list[dict]:
     trainer = start("bricks", 1, settings, total)
 
     def report() -> dict:
@@ -257,7 +266,7 @@ def test_a_report_that_is_interrupted_loses_no_row(tmp_path, monkeypatch):
 
 
 def test_the_rate_falls_along_a_line_where_it_is_asked_to():
-    assert not Settings().decay  # reference 33 has it for PPO alone
+    assert not ActorCriticSettings().decay  # reference 33 has it for PPO alone
     trainer = start("bricks", 0, replace(A2C, learning_rate=0.1, decay=True), 48)
     seen = []
     for _ in range(4):
@@ -389,8 +398,8 @@ def test_a_session_of_another_network_or_with_other_rows_is_refused_and_nothing_
 def test_the_critic_of_a2c_learns_from_its_errors_alone():
     logits, values = torch.randn(6, 3, requires_grad=True), torch.randn(6, requires_grad=True)
     actions, returns = torch.tensor([0, 1, 2, 0, 1, 2]), torch.randn(6)
-    batch = Batch(torch.zeros(6), actions, torch.zeros(6), values.detach(), returns, torch.zeros(6))
-    a2c_loss(logits, values, batch, Settings(value=0.5)).backward()
+    batch = Rollout(torch.zeros(6), actions, torch.zeros(6), values.detach(), returns, torch.zeros(6))
+    a2c_loss(logits, values, batch, ActorCriticSettings(value=0.5)).backward()
     torch.testing.assert_close(values.grad, 0.5 * 2 * (values.detach() - returns) / 6)
 
 
@@ -408,5 +417,5 @@ def test_each_game_of_a_training_has_a_seed_of_its_own(monkeypatch):
     monkeypatch.setattr(actor_critic, "Games", games)
     for seed in (0, 1):
         with pytest.raises(Stop):
-            actor_critic.start("catch", seed, Settings(games=8), 1000)
+            actor_critic.start("catch", seed, ActorCriticSettings(games=8), 1000)
     assert len({*seen[0], *seen[1]}) == 16

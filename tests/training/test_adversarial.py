@@ -10,10 +10,10 @@ from torch.nn import functional as F
 from lib.base import BadInput
 from lib.models.dcgan import small_dcgan
 from lib.training import adversarial
-from lib.training.adversarial import Play, fit, make, scaled, toward
+from lib.training.adversarial import AdversarialTraining, fit, make, scaled, toward
 
 IMAGES = torch.randint(256, (70, 1, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
-SETTINGS = Play(epochs=3, batch=16, learning_rate=1e-3)
+SETTINGS = AdversarialTraining(epochs=3, batch=16, learning_rate=1e-3)
 
 
 def pair():
@@ -64,7 +64,7 @@ def test_the_discriminator_tells_apart_and_the_generator_asks_to_be_taken_for_re
     networks, judged, losses = pair(), [], []
     networks[1].register_forward_hook(lambda module, inputs, logits: judged.append(logits.detach()))
     monkeypatch.setattr(adversarial, "_step", lambda optimizer, loss: losses.append(loss.item()))
-    fit(*networks, IMAGES[:16], Play(epochs=1, batch=16), 7)
+    fit(*networks, IMAGES[:16], AdversarialTraining(epochs=1, batch=16), 7)
     real, made, again = judged
     told = F.softplus(-real).mean() + F.softplus(made).mean()
     assert losses == pytest.approx([float(told), float(F.softplus(-again).mean())], rel=1e-5)
@@ -73,7 +73,7 @@ def test_the_discriminator_tells_apart_and_the_generator_asks_to_be_taken_for_re
 def test_adam_forgets_as_dcgan_has_it(monkeypatch):
     betas = []
     monkeypatch.setattr(adversarial, "_step", lambda optimizer, loss: betas.append(optimizer.defaults["betas"]))
-    fit(*pair(), IMAGES[:16], Play(epochs=1, batch=16), 7)
+    fit(*pair(), IMAGES[:16], AdversarialTraining(epochs=1, batch=16), 7)
     assert betas == [(0.5, 0.999)] * 2
 
 
@@ -104,7 +104,7 @@ def test_a_batch_that_is_not_full_is_left_out_and_rows_are_epochs():
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_it_learns_the_brightness_of_the_images(precision):
     dark = torch.full((64, 1, 8, 8), 20, dtype=torch.uint8)
-    generator, _, _ = play(Play(epochs=30, batch=16, learning_rate=2e-3, precision=precision), dark)
+    generator, _, _ = play(AdversarialTraining(epochs=30, batch=16, learning_rate=2e-3, precision=precision), dark)
     assert make(generator, 100, 0).float().mean() < 60
     assert make(pair()[0], 100, 0).float().mean() > 100
 
@@ -156,13 +156,13 @@ def test_other_sessions_see_other_batches():
 
 def test_bad_settings_are_refused():
     with pytest.raises(BadInput, match="epochs=0"):
-        Play(epochs=0, batch=2)
+        AdversarialTraining(epochs=0, batch=2)
     with pytest.raises(BadInput, match="training: batch=1: expected a whole number, at least 2"):
-        Play(epochs=1, batch=1)
+        AdversarialTraining(epochs=1, batch=1)
     with pytest.raises(BadInput, match="learning_rate=-1"):
-        Play(epochs=1, batch=2, learning_rate=-1)
+        AdversarialTraining(epochs=1, batch=2, learning_rate=-1)
     with pytest.raises(BadInput, match="precision='float16'"):
-        Play(epochs=1, batch=2, precision="float16")
+        AdversarialTraining(epochs=1, batch=2, precision="float16")
     with pytest.raises(BadInput, match="batch=80, but there are only 70 images"):
-        play(Play(epochs=1, batch=80))
-    assert math.isfinite(play(Play(epochs=1, batch=70))[2][0]["discriminator"])
+        play(AdversarialTraining(epochs=1, batch=80))
+    assert math.isfinite(play(AdversarialTraining(epochs=1, batch=70))[2][0]["discriminator"])

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from lib.base import BadInput
-from lib.data.canvases import Canvases, Layout, make
+from lib.data.canvases import Canvases, CanvasLayout, make
 from lib.models.detector import Detector, places, small_backbone
 from lib.training import detection
 from lib.training.detection import (
@@ -162,7 +162,7 @@ class Knows(nn.Module):
 @pytest.fixture(scope="module")
 def some():
     digits = np.random.default_rng(0).integers(100, 256, (30, 1, 8, 8)).astype(np.uint8)
-    return make(digits, np.arange(30) % 10, 12, Layout(64, 12, 24, 2, 4), seed=0)
+    return make(digits, np.arange(30) % 10, 12, CanvasLayout(64, 12, 24, 2, 4), seed=0)
 
 
 def test_whoever_knows_the_truth_has_the_best_precision(some):

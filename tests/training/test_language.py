@@ -11,9 +11,9 @@ from torch.nn import functional as F
 from lib.base import BadInput
 from lib.models.transformer import Decoder, LanguageModel
 from lib.training.language import bits, share_right, windows
-from lib.training.steps import Schedule, entropy, fit, groups, learning_rate
+from lib.training.steps import StepTraining, entropy, fit, groups, learning_rate
 
-SCHEDULE = Schedule(steps=6, every=2, batch=4, learning_rate=0.01)
+SCHEDULE = StepTraining(steps=6, every=2, batch=4, learning_rate=0.01)
 TEXT = torch.randint(10, (200,), generator=torch.Generator().manual_seed(0))
 
 
@@ -130,7 +130,7 @@ def test_a_file_of_another_session_is_refused(tmp_path):
 
 
 def test_the_rate_rises_then_falls_to_zero():
-    schedule = Schedule(steps=100, every=1, batch=1, learning_rate=0.5, warmup=0.1)
+    schedule = StepTraining(steps=100, every=1, batch=1, learning_rate=0.5, warmup=0.1)
     rates = [learning_rate(schedule, step) for step in range(100)]
     assert rates.index(max(rates)) == 9
     assert max(rates) <= 0.5
@@ -140,7 +140,7 @@ def test_the_rate_rises_then_falls_to_zero():
 
 
 def test_training_is_adamw_on_shortened_gradients():
-    schedule = Schedule(steps=3, every=3, batch=4, learning_rate=0.1, weight_decay=0.5, clip=0.01)
+    schedule = StepTraining(steps=3, every=3, batch=4, learning_rate=0.1, weight_decay=0.5, clip=0.01)
     one, other, drawn = nn.Linear(3, 2), nn.Linear(3, 2), []
     other.load_state_dict(one.state_dict())
 
@@ -221,7 +221,7 @@ def test_a_window_or_a_batch_of_nothing_is_refused(read):
 
 def test_a_network_that_is_wholly_frozen_is_refused():
     with pytest.raises(BadInput, match=r"^all of the network is frozen: nothing of it would learn"):
-        fit(model().requires_grad_(False), windows(torch.arange(50) % 5, 8, 4), Schedule(2, 1, 4, 1e-3), seed=0)
+        fit(model().requires_grad_(False), windows(torch.arange(50) % 5, 8, 4), StepTraining(2, 1, 4, 1e-3), seed=0)
 
 
 def test_to_measure_leaves_each_module_in_its_mode():

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from lib.data.canvases import Layout, box_of, make
+from lib.data.canvases import CanvasLayout, box_of, make
 from lib.models.detector import Detector, places, small_backbone
 from lib.training.detection import (
     DetectionLoss,
@@ -27,7 +27,7 @@ def some():
     digits = np.zeros((20, 1, 8, 8), np.uint8)
     digits[:, :, 1:7, 2:6] = 255
     digits[:, :, 3, 3:5] = 0
-    return make(digits, np.arange(20) % 10, 8, Layout(SIDE, 12, 24, 2, 4), seed=0)
+    return make(digits, np.arange(20) % 10, 8, CanvasLayout(SIDE, 12, 24, 2, 4), seed=0)
 
 
 def drawn(canvases, shift=0):

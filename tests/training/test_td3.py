@@ -83,7 +83,7 @@ def games():
 def test_updates_are_those_of_the_paper_written_with_plain_networks_in_float64():
     settings = replace(SMALL, policy_noise=0.4, noise_clip=0.3, tau=0.1, discount=0.9, delay=3)
     bound, seeds = np.array([1.0, 2.0], np.float32), [5, 6]
-    agent = td3.Agent(td3.networks(3, bound, seeds, settings).double(), settings)
+    agent = td3.TD3(td3.networks(3, bound, seeds, settings).double(), settings)
     alone = [
         {
             name: plain(net, run)
@@ -147,7 +147,7 @@ def test_masks_attached_in_training_hold_and_the_targets_still_follow():
 
 
 def test_it_learns_to_aim():
-    one = trainer("Aim-v0", (0, 1), td3.Settings(hidden=(32, 32), batch=64, random_steps=100, learning_rate=3e-3))
+    one = trainer("Aim-v0", (0, 1), td3.TD3Settings(hidden=(32, 32), batch=64, random_steps=100, learning_rate=3e-3))
     td3.train(one, 500)
     seen = np.tile(np.linspace(-1, 1, 21, dtype=np.float32)[:, None], (2, 1, 1))
     assert np.abs(one.agent.act(seen) + seen / 2).mean((1, 2)).max() < 0.1  # chance: 0.3 or more
@@ -258,12 +258,12 @@ def test_numbers_that_are_none_are_refused(what, monkeypatch):
 )
 def test_bad_settings_are_refused(change, line):
     with pytest.raises(BadInput, match=f"td3: {line}"):
-        td3.Settings(**change)
+        td3.TD3Settings(**change)
 
 
 def test_unknown_and_unfit_environments_are_refused():
     with pytest.raises(BadInput, match="a stack needs at least one seed"):
-        td3.start("Aim-v0", [], td3.Settings())
+        td3.start("Aim-v0", [], td3.TD3Settings())
     with pytest.raises(BadInput, match="no environment called 'Hoper-v4'"):
         Environments("Hoper-v4", [0])
     for moved in ("Hopper-v2", "phys2d/CartPole-v1"):  # Gymnasium knows their names and does not have them
@@ -297,8 +297,8 @@ def test_an_environment_that_cannot_go_on_is_refused_where_it_is_kept(tmp_path):
 
 
 def test_the_targets_actions_with_their_noise_stay_within_the_bound():
-    settings, bound = td3.Settings(hidden=(8, 8), batch=4), np.array([1.0, 2.0], np.float32)
-    agents = [td3.Agent(td3.networks(3, bound, [0], settings), settings) for _ in range(2)]
+    settings, bound = td3.TD3Settings(hidden=(8, 8), batch=4), np.array([1.0, 2.0], np.float32)
+    agents = [td3.TD3(td3.networks(3, bound, [0], settings), settings) for _ in range(2)]
     torch.manual_seed(0)
     batch = Batch(*(torch.randn(1, 4, width) for width in (3, 2, 1, 3)), torch.zeros(1, 4, 1))
     for agent, noise in zip(agents, (0.0, 1.0), strict=True):

@@ -11,7 +11,7 @@ from lib.base import BadInput
 from lib.data.subwords import Subwords
 from lib.models import translator
 from lib.models.translator import BEGIN, END, PAD, UNKNOWN
-from lib.training.steps import Schedule, fit
+from lib.training.steps import StepTraining, fit
 from lib.training.translation import (
     Pairs,
     batches,
@@ -164,7 +164,7 @@ def test_a_long_translation_may_overtake_one_that_has_ended():
 def test_it_learns_three_sentences_by_heart_and_bleu_of_itself_is_100(pairs, subwords):
     torch.manual_seed(0)
     model = translator.small_transformer(len(subwords), 17)
-    schedule = Schedule(steps=80, every=80, batch=3, learning_rate=0.01)
+    schedule = StepTraining(steps=80, every=80, batch=3, learning_rate=0.01)
     (row,) = fit(model, batches(pairs, 3), schedule, 0, measure=lambda model: surprise(model, pairs), loss=smoothed)
     found = translate(model, pairs.source, subwords, longest=16)
     assert found == list(SIDES[1])

@@ -18,7 +18,7 @@ import numpy as np
 
 from lib import base
 from lib.base import atomic
-from lib.data.speech.utterances import Speech, Utterances
+from lib.data.speech.utterances import SpeechData, Utterances
 from lib.data.speech.voices import Sizes, synthetic, trials
 
 FOLDER = base.STORE / "voices"
@@ -29,7 +29,7 @@ LIBRARIES = ("numpy", "scipy", "kaldi-native-fbank")
 
 
 @cache
-def cached(sizes: Sizes = SIZES, seed: int = 0, folder: Path = FOLDER) -> Speech:
+def cached(sizes: Sizes = SIZES, seed: int = 0, folder: Path = FOLDER) -> SpeechData:
     """Return the voices of `synthetic`, read from a file of the folder if an earlier process made the same ones.
 
     The file is named after everything that the numbers depend on, and its checksums are compared as it is read: a
@@ -47,7 +47,7 @@ def cached(sizes: Sizes = SIZES, seed: int = 0, folder: Path = FOLDER) -> Speech
             np.savez(file, **{f"{part}_{name}": getattr(of, name) for part, of in parts.items() for name in ARRAYS})
         return made
     tested = range(sizes.train_speakers, sizes.train_speakers + sizes.test_speakers)
-    return Speech("synthetic", train, test, sizes.train_speakers, trials(test, seed, tested))
+    return SpeechData("synthetic", train, test, sizes.train_speakers, trials(test, seed, tested))
 
 
 def fingerprint(sizes: Sizes, seed: int) -> str:

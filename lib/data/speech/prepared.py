@@ -16,7 +16,7 @@ from lib.base import BadInput, atomic
 from lib.data import sources
 from lib.data.speech.corpora import LISTS, PARTS, Clip, Corpus, speechocean762_official, speechocean762_packed, voxceleb
 from lib.data.speech.filterbank import BANDS, frames, log_mel
-from lib.data.speech.utterances import Speech, Trials, Utterances
+from lib.data.speech.utterances import SpeechData, Trials, Utterances
 
 LARGE = 2**32  # bytes
 ARRAYS = ("features", "starts", "speakers", "means")
@@ -30,14 +30,14 @@ FORMS: dict[str, dict[str, tuple[str, Callable[[Path], Corpus]]]] = {
 TRIALS = {"speechocean762": ("one_session", "same_sex"), "voxceleb": tuple(LISTS)}
 
 
-def load(name: str, places: sources.Places = sources.PROJECT) -> Speech:
+def load(name: str, places: sources.Places = sources.PROJECT) -> SpeechData:
     """Load a corpus with its features memory-mapped."""
     files, _ = prepare(name, places)
     _compare(files)
     arrays = {array: sources.open_array(path) for array, path in files.items()}
     train, test = (Utterances(**{array: arrays[f"{part}_{array}"] for array in ARRAYS}) for part in PARTS)
     trials = {key: Trials(arrays[f"{key}_pairs"], arrays[f"{key}_same"]) for key in TRIALS[name]}
-    return Speech(name, train, test, int(train.speakers.max(initial=-1)) + 1, trials)
+    return SpeechData(name, train, test, int(train.speakers.max(initial=-1)) + 1, trials)
 
 
 def prepare(name: str, places: sources.Places = sources.PROJECT) -> tuple[dict[str, Path], str]:

@@ -156,7 +156,7 @@ class Trials:
 
 
 @dataclass(frozen=True, eq=False)
-class Speech:
+class SpeechData:
     """Hold the speakers to learn from and the others to be judged on.
 
     Attributes:
@@ -222,7 +222,7 @@ def all_trials(
     return Trials(found, speakers[found[:, 0]] == speakers[found[:, 1]])
 
 
-def hold_out(data: Speech, count: int, seed: int = 0) -> Speech:
+def hold_out(data: SpeechData, count: int, seed: int = 0) -> SpeechData:
     """Judge on so many of the training speakers, who are then not learned from; the test speakers are not looked at.
 
     What is chosen on such a validation split (a weight, a rate) has seen no test speaker. Who is held out is drawn by
@@ -237,7 +237,7 @@ def hold_out(data: Speech, count: int, seed: int = 0) -> Speech:
     order = np.random.default_rng(seed).permutation(data.speakers)
     validation, train = (data.train.of_speakers(np.sort(part).tolist()) for part in (order[:count], order[count:]))
     trials = {"validation": all_trials(validation.speakers, validation.sessions)}
-    return Speech(data.name, train, validation, data.speakers - count, trials)
+    return SpeechData(data.name, train, validation, data.speakers - count, trials)
 
 
 def read_trials(path: Path) -> list[tuple[bool, str, str]]:

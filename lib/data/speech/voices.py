@@ -16,7 +16,7 @@ from scipy.signal import fftconvolve, lfilter, sosfilt
 
 from lib.base import refuse_uncounted
 from lib.data.speech.filterbank import BANDS, RATE
-from lib.data.speech.utterances import Speech, Trials, Utterances, all_trials
+from lib.data.speech.utterances import SpeechData, Trials, Utterances, all_trials
 
 # Formants of vowels in Hz, rounded averages of Peterson and Barney (1952): i, I, e, ae, a, o, U, u
 VOWELS = np.array(
@@ -160,7 +160,7 @@ def recordings(seed: int, speaker: int, sizes: Sizes) -> list[list[np.ndarray]]:
 
 
 @cache
-def synthetic(sizes: Sizes = Sizes(), seed: int = 0) -> Speech:
+def synthetic(sizes: Sizes = Sizes(), seed: int = 0) -> SpeechData:
     """Make speakers to learn from and others to test on; trials join different sessions only.
 
     The second list of trials has two speakers of one pitch range only, both above 130 Hz or both below. It stands for
@@ -173,7 +173,7 @@ def synthetic(sizes: Sizes = Sizes(), seed: int = 0) -> Speech:
     train = range(sizes.train_speakers)
     test = range(sizes.train_speakers, sizes.train_speakers + sizes.test_speakers)
     learned, tested = (_features(seed, part, sizes) for part in (train, test))
-    return Speech("synthetic", learned, tested, sizes.train_speakers, trials(tested, seed, test))
+    return SpeechData("synthetic", learned, tested, sizes.train_speakers, trials(tested, seed, test))
 
 
 def trials(tested: Utterances, seed: int, speakers: range) -> dict[str, Trials]:

@@ -8,13 +8,13 @@ import torch
 
 from lib.companion.exercises.checkers import Checker, function, number
 from lib.kernels import block_circulant
-from lib.models.game_player import Sizes
+from lib.models.game_player import PlayerSizes
 from lib.papers.gst.experiments.compression import ratio
 from lib.training import actor_critic
 
 
 def _returns(rewards: list[float], ended: list[float], last: float, discount: float) -> list[float]:
-    settings = actor_critic.Settings(discount=discount, trace=1.0, network=Sizes())
+    settings = actor_critic.ActorCriticSettings(discount=discount, trace=1.0, network=PlayerSizes())
     values = torch.zeros(len(rewards) + 1, 1, dtype=torch.float64)
     values[-1] = last
     columns = (torch.tensor(column, dtype=torch.float64)[:, None] for column in (rewards, ended))

@@ -45,7 +45,7 @@ from lib.training.supervised import seed_of
 
 FOLDER = base.STORE / "experts"
 TARGETS = {"HalfCheetah-v4": 8000.0, "Hopper-v4": 2800.0, "Walker2d-v4": 3500.0}  # mean returns to reach
-SETTINGS = td3.Settings(batch=128)  # a step with 256, the default, takes 1.7 times as long
+SETTINGS = td3.TD3Settings(batch=128)  # a step with 256, the default, takes 1.7 times as long
 TUNED = ("batch", "random_steps", "learning_rate", "exploration_noise")  # what the program can be asked to change
 EVERY, EPISODES, CONFIRM = 5_000, 10, 20
 EVALUATION, CONFIRMATION, CARD = 3, 4, 5  # streams of random numbers of their own (TD3 has 0 to 2)
@@ -67,7 +67,7 @@ class Session:
         Enough: the best snapshot earns enough.
     """
 
-    def __init__(self, env: str, seed: int, settings: td3.Settings, folder: Path, every: int, enough: float):
+    def __init__(self, env: str, seed: int, settings: td3.TD3Settings, folder: Path, every: int, enough: float):
         self.env, self.seed, self.folder, self.every, self.enough = env, seed, folder, every, enough
         self.curve: list[dict] = []
         self.snapshots: dict[str, dict] = {}
@@ -78,7 +78,7 @@ class Session:
             self.snapshots = read_session(folder)["snapshots"]
             self.curve = read_curve(folder).to_dict("records")
 
-    def __call__(self, trainer: td3.Trainer) -> None:
+    def __call__(self, trainer: td3.TD3Trainer) -> None:
         if trainer.steps % self.every == 0:
             self.evaluate(trainer)
         if self.best() >= self.enough:
@@ -90,7 +90,7 @@ class Session:
         """Return the confirmed mean return of the best snapshot so far."""
         return self.snapshots.get("expert", {"return": -np.inf})["return"]
 
-    def evaluate(self, trainer: td3.Trainer) -> None:
+    def evaluate(self, trainer: td3.TD3Trainer) -> None:
         """Play the evaluation episodes, keep the snapshot if it deserves it, and say so in a line."""
         step, began = trainer.steps, monotonic()
         mean = self._mean(trainer.agent.act, EVALUATION, step, EPISODES)
@@ -122,7 +122,7 @@ class Session:
         share = normalised_return(self.env, mean) / normalised_return(self.env, TARGETS[self.env])
         return 1 / 3 <= share <= 1 / 2
 
-    def _keep(self, name: str, policy: policies.Policy, step: int, mean: float) -> None:
+    def _keep(self, name: str, policy: policies.MLPPolicy, step: int, mean: float) -> None:
         policies.save(policy, self.folder / f"{name}.npz")
         self.snapshots[name] = {"step": step, "return": mean}
 
@@ -131,16 +131,16 @@ class Session:
         write_text(yaml.safe_dump(content, sort_keys=False), self.folder / "session.yaml")
 
 
-def policy_of(actor: MLP, run: int = 0) -> policies.Policy:
+def policy_of(actor: MLP, run: int = 0) -> policies.MLPPolicy:
     """Turn one run's actor into a policy, its numbers rounded to float16."""
     arrays = [
         [getattr(layer, name)[run].detach().cpu().half().float().numpy() for layer in actor.layers]
         for name in ("weight", "bias")
     ]
-    return policies.Policy(*arrays, actor.output.bound.cpu().numpy())
+    return policies.MLPPolicy(*arrays, actor.output.bound.cpu().numpy())
 
 
-def stacked(policy: policies.Policy) -> Callable[[np.ndarray], np.ndarray]:
+def stacked(policy: policies.MLPPolicy) -> Callable[[np.ndarray], np.ndarray]:
     """Hold a policy as the only run of a stack: [1, n, o] -> [1, n, a]."""
     return lambda observations: policy(observations[0])[None]
 
@@ -173,7 +173,7 @@ def train(
     env: str,
     steps: int,
     seed: int,
-    settings: td3.Settings,
+    settings: td3.TD3Settings,
     folder: Path,
     every: int = EVERY,
     enough: float = np.inf,
@@ -191,7 +191,7 @@ def train(
         _train(env, steps, seed, settings, folder, every, enough)
 
 
-def _train(env: str, steps: int, seed: int, settings: td3.Settings, folder: Path, every: int, enough: float) -> None:
+def _train(env: str, steps: int, seed: int, settings: td3.TD3Settings, folder: Path, every: int, enough: float) -> None:
     """What `train` does once it has the folder for itself."""
     trainer = td3.start(env, [seed], settings)
     session = Session(env, seed, settings, folder, every, enough)

@@ -7,16 +7,12 @@ together, one draw for the whole minibatch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
 from lib.base import BadInput
 from lib.pruners.gates.gate import KINDS, Gates, gates_of, holding
-from lib.pruners.scores import scalar
-
-Loss = Callable[[nn.Module], Tensor]
+from lib.pruners.scores import Loss, scalar
 
 
 def arm(model: nn.Module, loss: Loss, draw: torch.Generator) -> Tensor:

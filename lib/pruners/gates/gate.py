@@ -19,18 +19,18 @@ BETA, GAMMA, ZETA = 2 / 3, -0.1, 1.1
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A kind of gate is a parametric function g, from phi and k to the probability that a gate is open.
+class GateFunction:
+    """Describe a kind of gate by its parametric function g, from phi and k to the probability that a gate is open.
 
     Attributes:
         probability: g_k(phi), differentiable.
         chain: d logit(g) / d phi = g' / (g (1 - g)), the factor of equation 7's estimator for this g; 0 where g is 0
-            or 1, because g' is 0 there (equation 16).
+            or 1, because g' is 0 there (equation 16). None of what is not binary: ARM and AR are for binary gates.
         binary: whether what is drawn is 0 or 1.
     """
 
     probability: Callable[[Tensor, float], Tensor]
-    chain: Callable[[Tensor, float], Tensor]
+    chain: Callable[[Tensor, float], Tensor] | None = None
     binary: bool = True
 
 
@@ -72,9 +72,9 @@ def stretched(values: Tensor) -> Tensor:
 
 
 KINDS = {
-    "sigmoid": Kind(sigmoid, sigmoid_chain),
-    "hard_sigmoid": Kind(hard_sigmoid, hard_sigmoid_chain),
-    "hard_concrete": Kind(hard_concrete, sigmoid_chain, binary=False),
+    "sigmoid": GateFunction(sigmoid, sigmoid_chain),
+    "hard_sigmoid": GateFunction(hard_sigmoid, hard_sigmoid_chain),
+    "hard_concrete": GateFunction(hard_concrete, binary=False),
 }
 
 
@@ -105,7 +105,7 @@ class Gates(nn.Module):
         return KINDS[self.kind].probability(self.phi, self.k)
 
     def chain(self) -> Tensor:
-        """Compute d logit(pi) / d phi [units], see `Kind`."""
+        """Compute d logit(pi) / d phi [units], see `GateFunction`."""
         with torch.no_grad():
             return KINDS[self.kind].chain(self.phi, self.k)
 

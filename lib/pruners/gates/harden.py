@@ -14,15 +14,15 @@ from lib.pruners.layers import unwrapped
 from lib.pruners.masks import attached
 
 
-class Select(nn.Module):
-    """A Select passes on some of the features: it skips the gaps that closed positions leave in a flattened image."""
+class Picked(nn.Module):
+    """Pass on some of the features: skip the gaps that closed positions leave in a flattened image."""
 
     def __init__(self, indices: Tensor):
         super().__init__()
         self.register_buffer("indices", indices)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Select features: [..., features] -> [..., len(indices)]."""
+        """Pick features: [..., features] -> [..., len(indices)]."""
         return inputs.index_select(-1, self.indices)
 
 
@@ -32,7 +32,7 @@ def harden(model: nn.Module) -> nn.Module:
 
     Units that are not live are cut out of the layers at both of their ends, a channel's flattened positions with it and
     its batch norm too; the values of open gates (equation 13) go into the weights beside them. Positions that are
-    closed while their channel is open are skipped by a `Select`. What is called in training alone stays as it is. The
+    closed while their channel is open are skipped by a `Picked`. What is called in training alone stays as it is. The
     result is in evaluation mode and shares nothing with the model. No class builds a network of its sizes anew: keep it
     by `torch.save(network, path)`, if no parametrization is left in it, or as ONNX by `pruners.export`.
 
@@ -90,7 +90,7 @@ def _layer(layer: Layer, inputs: Tensor, outputs: Tensor, there: Tensor) -> nn.M
     if bias is not None:
         new.bias = nn.Parameter(bias[rows], old.bias.requires_grad)
     selected = _indices(inputs[there], weight)
-    return new if len(selected) == int(there.sum()) else nn.Sequential(Select(selected), new)
+    return new if len(selected) == int(there.sum()) else nn.Sequential(Picked(selected), new)
 
 
 def _norm(old: nn.BatchNorm2d, layer: Layer, outputs: Tensor) -> nn.BatchNorm2d:

@@ -20,11 +20,13 @@ from lib.pruners.behind import behind
 from lib.pruners.counted import refuse_valueless
 from lib.pruners.inputs import Inputs, duplicate
 from lib.pruners.kinds import Layout
-from lib.pruners.layers import Select, eligible, prunable, unwrapped
+from lib.pruners.layers import eligible, prunable, unwrapped
 from lib.pruners.masks import attached
-from lib.pruners.permutation.channels import Axis, Ties, read
+from lib.pruners.permutation.channels import read
+from lib.pruners.permutation.labels import Axis, Ties
 from lib.pruners.permutation.same import compare, difference, outputs
 from lib.pruners.permutation.search import anneal, bound, kept_magnitude
+from lib.pruners.selected import Select
 from lib.pruners.weights import Prunable
 
 Moves = dict[int, int]  # {channel: the channel that comes to its places}

@@ -10,13 +10,13 @@ from lib.base import BadInput, build
 from lib.companion.sweep import settings
 from lib.companion.sweep.context import Context, Stopped
 from lib.companion.sweep.grid import Grid
-from lib.models.game_player import ActorCritic, Sizes
+from lib.models.game_player import ActorCritic, PlayerSizes
 from lib.papers.gst.experiments import gst_games as experiment
 from lib.papers.gst.experiments.algorithm import share
 from lib.papers.gst.experiments.gst_games import Task, begun, layers
 from lib.papers.gst.experiments.methods import Blocks, RewardPruning
 from lib.pruners import attached, groups, prunable
-from lib.training.actor_critic import Settings
+from lib.training.actor_critic import ActorCriticSettings
 from lib.training.vector_games import film
 from tests.papers.gst.resuming import end_of
 from tests.papers.stopping import StoppedAt
@@ -26,7 +26,7 @@ TASK = Task(
     seeds=1,
     steps=480,
     every=120,
-    learner=Settings(games=4, steps=5, frames=2, network=Sizes((4, 8), (3, 3), (2, 1), 8)),
+    learner=ActorCriticSettings(games=4, steps=5, frames=2, network=PlayerSizes((4, 8), (3, 3), (2, 1), 8)),
     pruning=RewardPruning(increase=0.3, every=2, initial_reward=-1.0),
     blocks=(Blocks(2, 1.0), Blocks(4, 0.25)),
     window=5,
@@ -123,7 +123,7 @@ def test_the_settings_of_all_scales_are_those_of_reference_33_as_far_as_they_can
     for scale in ("real", "paper"):
         breakout, other = tasks(scale)
         assert (breakout.env, breakout.learner.learner, other.learner.learner) == ("breakout", "a2c", "ppo")
-        assert replace(breakout.learner, precision="float32") == Settings()
+        assert replace(breakout.learner, precision="float32") == ActorCriticSettings()
         assert Blocks(2, 1.0) in breakout.blocks
         assert other.blocks == (Blocks(4, 1.0),)
         assert min(breakout.seeds, other.seeds) >= 3

@@ -22,7 +22,7 @@ TASK = Task(
     seeds=2,
     steps=120,
     evaluation=Evaluation(every=40, episodes=1),
-    td3=td3.Settings(hidden=(8, 8), batch=16, random_steps=10, buffer=200),
+    td3=td3.TD3Settings(hidden=(8, 8), batch=16, random_steps=10, buffer=200),
     pruning=WindowedPruning(increase=0.1, every=10, initial_reward=-1.0, window=3),
     blocks=(Blocks(4, 0.25), Blocks(4, 0.25, "block4_friendly_block2")),
     starts=(0, 20),
@@ -151,7 +151,7 @@ def test_the_settings_of_all_scales_are_as_the_issue_asks():
     assert (half.env, humanoid.env) == ("HalfCheetah-v4", "Humanoid-v4")
     assert humanoid.layers == ("actor.layers.0.weight", "actor.layers.1.weight")
     for task in scales["paper"]:
-        assert (task.seeds, task.steps, task.td3, task.starts) == (5, 1_000_000, td3.Settings(), (0, 200_000))
+        assert (task.seeds, task.steps, task.td3, task.starts) == (5, 1_000_000, td3.TD3Settings(), (0, 200_000))
         plain = {(one.block, one.shift) for one in task.blocks if one.conversion == "none"}
         assert plain == {(block, shift) for block in (2, 4) for shift in (0.25, 0.5, 0.75, 1.0)}
         assert {one.conversion for one in task.blocks} == set(CONVERSIONS)

@@ -16,18 +16,18 @@ from lib.pruners import blocks
 from lib.pruners import groups as gs
 from lib.training import td3
 
-SMALL = td3.Settings(hidden=(8, 8), batch=16, random_steps=10, buffer=70, learning_rate=1e-3)
+SMALL = td3.TD3Settings(hidden=(8, 8), batch=16, random_steps=10, buffer=70, learning_rate=1e-3)
 LAYER = "actor.layers.1.weight"
 BLOCKS = Compression((LAYER,), block=4, shift=0.5)
 SOMETIMES = Evaluation(every=40, episodes=1)
 RAMP = pruners.Gradual(0.8, every=10, times=8)
 
 
-def begun(compression=BLOCKS, schedule=RAMP, seeds=(0,), env="InvertedPendulum-v4", settings=SMALL) -> td3.Trainer:
+def begun(compression=BLOCKS, schedule=RAMP, seeds=(0,), env="InvertedPendulum-v4", settings=SMALL) -> td3.TD3Trainer:
     return start(env, seeds, settings, compression, schedule, SOMETIMES)
 
 
-def trained(steps=80, every_step=lambda trainer: None, folder=None, **how) -> td3.Trainer:
+def trained(steps=80, every_step=lambda trainer: None, folder=None, **how) -> td3.TD3Trainer:
     trainer = begun(**how)
     td3.train(trainer, steps, every_step, folder)
     return trainer
@@ -186,7 +186,7 @@ def test_ratios_are_those_of_equation_3_averaged_over_all_steps_and_of_packed_by
 
 def test_the_papers_shares():
     for sizes, layers, printed in (((17, 6), [LAYER], 0.91756), ((376, 17), ["actor.layers.0.weight", LAYER], 0.97381)):
-        stack = td3.networks(sizes[0], np.ones(sizes[1], np.float32), [0, 1], td3.Settings())
+        stack = td3.networks(sizes[0], np.ones(sizes[1], np.float32), [0, 1], td3.TD3Settings())
         assert share(stack, layers) == pytest.approx(printed, abs=1e-5)
 
 

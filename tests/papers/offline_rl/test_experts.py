@@ -20,7 +20,7 @@ from lib.papers.offline_rl import experts
 from lib.training import td3
 from lib.training.rollouts import rollouts
 
-SETTINGS = td3.Settings(hidden=(8, 8), batch=8, random_steps=20, buffer=200)
+SETTINGS = td3.TD3Settings(hidden=(8, 8), batch=8, random_steps=20, buffer=200)
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_a_signal_saves_and_the_same_command_goes_on_bit_for_bit(tmp_path: Path,
     experts.train("Hopper-v4", 60, 0, SETTINGS, tmp_path / "whole", every=20)
     evaluate = experts.Session.evaluate
 
-    def interrupted(session: experts.Session, trainer: td3.Trainer) -> None:
+    def interrupted(session: experts.Session, trainer: td3.TD3Trainer) -> None:
         evaluate(session, trainer)
         if trainer.steps == 40:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -141,7 +141,7 @@ def test_a_card_is_of_the_policies_beside_it_though_the_training_writes_meanwhil
         """As `Session` does: the policies first."""
         for name in policies.WHICH:
             arrays = [np.full((3, 11), step, np.float32)], [np.zeros(3, np.float32)], np.ones(3, np.float32)
-            policies.save(policies.Policy(*arrays), session / f"{name}.npz")
+            policies.save(policies.MLPPolicy(*arrays), session / f"{name}.npz")
         snapshots = {name: {"step": step, "return": 1.0} for name in policies.WHICH}
         (session / "session.yaml").write_text(yaml.safe_dump({"settings": {}, "snapshots": snapshots}))
 

@@ -9,7 +9,7 @@ from scipy.stats import multivariate_normal
 from torch import nn
 
 from lib.base import BadInput
-from lib.data.speech.utterances import Speech, Trials, Utterances, all_trials
+from lib.data.speech.utterances import SpeechData, Trials, Utterances, all_trials
 from lib.papers.skdfe.experiments import plda
 from lib.papers.skdfe.experiments.scoring import (
     bootstrap_det_curves,
@@ -166,7 +166,7 @@ def test_cosine_scores_are_centred_by_the_training_mean_whatever_the_test_mean(s
     learned = (5 + voices + 0.5 * draw.normal(size=(32, 2))).astype(np.float32)
     tested = (5 + np.array(shift) + voices + 0.5 * draw.normal(size=(32, 2))).astype(np.float32)
     trials = all_trials(speakers)
-    data = Speech("points", of_points(learned, speakers), of_points(tested, speakers), 8, {"all": trials})
+    data = SpeechData("points", of_points(learned, speakers), of_points(tested, speakers), 8, {"all": trials})
     (row,) = error_rates(FirstBands(), data, 0)
 
     def errors(mean):

@@ -147,6 +147,15 @@ def test_one_network_may_have_two_schedules():
     assert {one["epoch"] - one["training"]["epochs"] for one in found} == {0}
 
 
+def test_more_seeds_of_some_systems_are_a_task_of_their_own():
+    task = replace(SHORT.tasks[0], seeds=2)
+    more = replace(task, distillations=("none",), first_seed=2, seeds=3)
+    found = skdfe.configurations(replace(SHORT, tasks=(task, more)))
+    assert [one["seed"] for one in found] == [0, 1, 2, 3, 4]
+    assert [len(one["distillations"]) for one in found] == [4, 4, 1, 1, 1]
+    assert found[0].keys() == found[-1].keys()
+
+
 def test_each_embedding_term_has_its_own_weight():
     configuration = skdfe.configurations(SHORT)[1] | {"mse": 0.25, "cosine": 8.0}
     assert skdfe.weights(configuration, "mse") == skdfe.DistillationWeights(mse=0.25)
@@ -223,6 +232,7 @@ def test_every_scale_has_the_papers_comparisons(scale):
         ({"teacher": "resnet99"}, "teacher 'resnet99': known are self, resnet18"),
         ({"network": "self"}, "network 'self'"),
         ({"distillations": ("label", "label")}, "distillations=.*: 'label' stands there twice"),
+        ({"first_seed": -1}, "first_seed=-1: expected a whole number, at least 0"),
         ({"width": 0}, "width=0, teacher_width=4 must both be 1 or more"),
         ({"teacher_width": 0}, "width=2, teacher_width=0 must both be 1 or more"),
         ({"distillations": ("mse",)}, "distillation 'mse': from teacher self known are none, label, feature, both"),

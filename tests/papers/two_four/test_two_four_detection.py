@@ -8,7 +8,7 @@ import pytest
 from lib import pruners
 from lib.base import BadInput
 from lib.companion.sweep.context import Context, Stopped
-from lib.data.canvases import Layout
+from lib.data.canvases import CanvasLayout
 from lib.models.detector import Detector, small_backbone
 from lib.papers.two_four.experiments import two_four_detection as experiment
 from lib.papers.two_four.experiments.two_phases import FineTuning
@@ -18,7 +18,7 @@ from lib.training.supervised import Training
 TASK = experiment.Task(
     data="digits",
     network="small_detector",
-    layout=Layout(32, 10, 20, 1, 2),
+    layout=CanvasLayout(32, 10, 20, 1, 2),
     canvases=(4, 8),
     tested=3,
     seeds=2,

@@ -13,7 +13,7 @@ from lib.companion.sweep.context import Context, Stopped
 from lib.models.dcgan import small_dcgan
 from lib.papers.two_four.experiments import two_four_gan as experiment
 from lib.papers.two_four.measures import farther
-from lib.training.adversarial import Play
+from lib.training.adversarial import AdversarialTraining
 from lib.training.supervised import Training
 from tests.papers.stopping import StoppedAt
 
@@ -24,7 +24,7 @@ TASK = experiment.Task(
     samples=40,
     noises=2,
     reader=Training(epochs=1, batch=256, learning_rate=0.1),
-    training=Play(epochs=2, batch=600),
+    training=AdversarialTraining(epochs=2, batch=600),
 )
 CONFIGURATION = experiment.configurations(experiment.Settings((TASK,)))[0]
 

@@ -15,7 +15,7 @@ from lib.models.transformer import small_decoder
 from lib.papers.two_four.experiments import two_four_language as experiment
 from lib.papers.two_four.experiments import two_phases
 from lib.papers.two_four.experiments.two_phases import FineTuning, block_masks
-from lib.training.steps import Schedule
+from lib.training.steps import StepTraining
 from tests.papers.stopping import StoppedAt
 
 TASK = experiment.Task(
@@ -24,7 +24,7 @@ TASK = experiment.Task(
     window=32,
     each=20,
     seeds=2,
-    first=Schedule(steps=6, every=2, batch=4, learning_rate=0.003),
+    first=StepTraining(steps=6, every=2, batch=4, learning_rate=0.003),
     second=FineTuning(epochs=1, batch=16, learning_rate=0.002),
     amounts=(experiment.Amount(16, draws=2), experiment.Amount(None)),
 )

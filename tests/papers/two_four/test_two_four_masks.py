@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from lib.companion.sweep.context import Context
-from lib.data.canvases import Layout
+from lib.data.canvases import CanvasLayout
 from lib.papers.two_four.experiments import two_four_masks as experiment
 from lib.papers.two_four.experiments.two_four_detection import Task
 from lib.papers.two_four.experiments.two_phases import FineTuning
@@ -14,7 +14,7 @@ from lib.training.supervised import Training
 TASK = Task(
     data="digits",
     network="small_detector",
-    layout=Layout(32, 10, 20, 1, 2),
+    layout=CanvasLayout(32, 10, 20, 1, 2),
     canvases=(4,),
     tested=3,
     seeds=1,

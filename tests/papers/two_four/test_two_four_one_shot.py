@@ -16,12 +16,12 @@ from lib.papers.two_four import measures
 from lib.papers.two_four.experiments import two_four_one_shot as experiment
 from lib.papers.two_four.experiments.two_four_one_shot import METHODS, Task, digest, kinds, quality
 from lib.training import language
-from lib.training.steps import Schedule
+from lib.training.steps import StepTraining
 from lib.training.supervised import Training
 
 SMALL = {"seeds": 1, "calibrated": 64, "repeats": 2, "proposals": 1000}
 IMAGES = Task("digits", "small_resnet", **SMALL, training=Training(1, batch=64, learning_rate=0.05))
-TEXT = Task("grammar", "small_decoder", **SMALL, window=32, first=Schedule(100, 100, 16, 0.003))
+TEXT = Task("grammar", "small_decoder", **SMALL, window=32, first=StepTraining(100, 100, 16, 0.003))
 
 
 def ran(task: Task) -> tuple[pd.DataFrame, dict]:

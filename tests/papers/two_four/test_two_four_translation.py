@@ -9,7 +9,7 @@ from lib.base import BadInput
 from lib.companion.sweep.context import Context, Stopped
 from lib.papers.two_four.experiments import two_four_translation as experiment
 from lib.papers.two_four.measures import difference
-from lib.training.steps import Schedule
+from lib.training.steps import StepTraining
 from tests.papers.stopping import StoppedAt
 
 TASK = experiment.Task(
@@ -18,7 +18,7 @@ TASK = experiment.Task(
     pieces=120,
     longest=10,
     seeds=2,
-    training=Schedule(steps=4, every=2, batch=4, learning_rate=0.003),
+    training=StepTraining(steps=4, every=2, batch=4, learning_rate=0.003),
 )
 CONFIGURATION = experiment.configurations(experiment.Settings((TASK,)))[0]
 

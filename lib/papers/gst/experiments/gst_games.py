@@ -29,7 +29,7 @@ from torch import nn
 from lib import pruners
 from lib.base import BadInput, Count
 from lib.companion.sweep.context import Context
-from lib.models.game_player import Sizes
+from lib.models.game_player import PlayerSizes
 from lib.papers.gst.experiments import methods
 from lib.papers.gst.experiments.algorithm import Compression, GroupSparseTraining, begin, share
 from lib.papers.gst.experiments.methods import METHODS, RATIOS, Blocks, RewardPruning
@@ -63,7 +63,7 @@ class Task:
     seeds: Count
     steps: Count
     every: Count
-    learner: actor_critic.Settings
+    learner: actor_critic.ActorCriticSettings
     pruning: RewardPruning
     blocks: tuple[Blocks, ...]
     methods: tuple[str, ...] = METHODS
@@ -121,7 +121,7 @@ def run(configuration: dict, context: Context) -> list[dict]:
     return methods.rows(key, history, COLUMNS)
 
 
-def buttons(trainer: actor_critic.Trainer) -> str:
+def buttons(trainer: actor_critic.ActorCriticTrainer) -> str:
     """Play one game with the agent as it is now, for at most FILMED steps: a letter for each button it presses."""
     pressed: list[str] = []
     draws = np.random.default_rng(FILM_SEED)
@@ -152,10 +152,10 @@ def replay(pressed: str, env: str, times: Sequence[int]) -> tuple[list[np.ndarra
     return film(lambda seen: ord(next(presses)) - ord("a"), env, times, FILM_SEED)
 
 
-def begun(configuration: dict) -> tuple[actor_critic.Trainer, GroupSparseTraining]:
+def begun(configuration: dict) -> tuple[actor_critic.ActorCriticTrainer, GroupSparseTraining]:
     """Make the training of a configuration at its beginning, blocks in place."""
     own = dict(configuration["settings"])
-    settings = actor_critic.Settings(**own | {"network": Sizes(**own["network"])})
+    settings = actor_critic.ActorCriticSettings(**own | {"network": PlayerSizes(**own["network"])})
     every, window = configuration["pruning"]["every"], configuration["window"]
     found: list[Compression] = []
 

@@ -65,7 +65,7 @@ class Task:
     seeds: Count
     steps: int
     evaluation: Evaluation
-    td3: td3.Settings
+    td3: td3.TD3Settings
     pruning: WindowedPruning
     blocks: tuple[Blocks, ...]
     starts: tuple[int, ...] = (0,)
@@ -131,7 +131,7 @@ def units(configuration: dict) -> int:
 
 def run(configuration: dict, context: Context) -> list[dict]:
     """Train all that belongs to one configuration; one row a run and evaluation."""
-    learner, layers = td3.Settings(**configuration["td3"]), tuple(configuration["layers"])
+    learner, layers = td3.TD3Settings(**configuration["td3"]), tuple(configuration["layers"])
     pruning, evaluation = WindowedPruning(**configuration["pruning"]), Evaluation(**configuration["evaluation"])
     env, steps, first = configuration["env"], configuration["steps"], configuration["first_seed"]
     seeds = range(first, first + configuration["seeds"])
@@ -147,7 +147,7 @@ def run(configuration: dict, context: Context) -> list[dict]:
         trainer = start(env, seeds, learner, chosen, schedule, evaluation, context.device)
         before = context.done
 
-        def report(now: td3.Trainer) -> None:
+        def report(now: td3.TD3Trainer) -> None:
             if now.steps % evaluation.every == 0:
                 context.done = before + now.steps // evaluation.every - 1
                 context.report_progress(method)

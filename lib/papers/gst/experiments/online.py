@@ -61,7 +61,7 @@ class EvaluatedCallback:
 
     def __init__(
         self,
-        trainer: td3.Trainer,
+        trainer: td3.TD3Trainer,
         compression: Compression,
         schedules: Sequence[pruners.Schedule],
         evaluation: Evaluation,
@@ -130,12 +130,12 @@ class EvaluatedCallback:
 def start(
     env: str,
     seeds: Sequence[int],
-    settings: td3.Settings,
+    settings: td3.TD3Settings,
     compression: Compression,
     schedule: pruners.Schedule | Sequence[pruners.Schedule],
     evaluation: Evaluation,
     device: str = "cpu",
-) -> td3.Trainer:
+) -> td3.TD3Trainer:
     """Make a stack of runs at its beginning, blocks in place (Algorithm 1, lines 1 to 3); `td3.train` trains it.
 
     Its callback, an `EvaluatedCallback`, holds the rows.
@@ -149,6 +149,6 @@ def start(
     stack, environments = td3.begin(env, seeds, settings, device)
     algorithm.begin(stack, compression)
     each = list(schedule) if isinstance(schedule, Sequence) else [copy.deepcopy(schedule) for _ in seeds]
-    trainer = td3.Trainer(td3.Agent(stack, settings), environments, seeds)
+    trainer = td3.TD3Trainer(td3.TD3(stack, settings), environments, seeds)
     trainer.callback = EvaluatedCallback(trainer, compression, each, evaluation)
     return trainer

@@ -56,14 +56,18 @@ def trials_of(task: Task, how: Validation, store: Path | None = None) -> Iterato
     for seed in range(how.seeds):
         data = speech.hold_out(speech.load(task.data), how.speakers, seed)
 
-        def new(network: str, seed: int = seed, data: speech.Speech = data) -> Classifier:
+        def new(network: str, seed: int = seed, data: speech.SpeechData = data) -> Classifier:
             return new_classifier(network, task.width, data.speakers, seed)
 
-        def row(kind: str, weight: float, network: Classifier, seed: int = seed, data: speech.Speech = data) -> dict:
+        def row(
+            kind: str, weight: float, network: Classifier, seed: int = seed, data: speech.SpeechData = data
+        ) -> dict:
             (found,) = error_rates(network.network, data, 0)
             return about | {"seed": seed, "distillation": kind, "weight": weight, "eer": found["eer"]}
 
-        def session(kind: str, weight: float, learner: Learner, seed: int = seed, data: speech.Speech = data) -> None:
+        def session(
+            kind: str, weight: float, learner: Learner, seed: int = seed, data: speech.SpeechData = data
+        ) -> None:
             what = about | asdict(schedule) | {"seed": seed, "distillation": kind, "weight": weight}
             state = None if store is None else store / f"{key(what, imported_hash('skdfe'))}.pt"
             train(learner, data.train, schedule, seed, state=state)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from lib.base import BadInput, refuse_uncounted
-from lib.data.speech.utterances import Speech, Trials, Utterances
+from lib.data.speech.utterances import SpeechData, Trials, Utterances
 from lib.papers.skdfe.experiments.plda import Backend
 
 BATCH = 32  # utterances embedded together
@@ -142,7 +142,7 @@ def bootstrap_det_curves(
         yield det_curve(scores, ordered.same, bootstrap_weights(ordered, speakers, draw))
 
 
-def error_rates(network: nn.Module, data: Speech, draws: int, device: str = "cpu") -> list[dict]:
+def error_rates(network: nn.Module, data: SpeechData, draws: int, device: str = "cpu") -> list[dict]:
     """Measure how well a network tells the test speakers apart, on every list of trials and for each draw of speakers.
 
     Scores are PLDA's, and the cosine's for comparison, both after the mean of the training embeddings is subtracted.

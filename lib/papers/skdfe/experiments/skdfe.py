@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 import pandas as pd
 from torch import nn
 
-from lib.base import BadInput, Count, refuse_twice, refuse_unknown
+from lib.base import BadInput, Count, refuse_twice, refuse_uncounted, refuse_unknown
 from lib.companion.sweep.context import Context
 from lib.data import speech
 from lib.models.bifpn import SelfTeacherEmbedding
@@ -61,7 +61,8 @@ class Task:
         alpha, beta: weights of the label and the feature term (equations 8 to 10).
         mse, cosine: weights of the embedding terms, which the paper does not print; `embedding_weights` chooses them on
             held-out training speakers, and where params.yaml says that it has not, the defaults stand.
-        seeds: how many, from 0.
+        seeds: how many.
+        first_seed: the first of them, for more seeds of some of the systems that another task has.
     """
 
     data: str
@@ -76,8 +77,10 @@ class Task:
     beta: float = 100.0
     mse: float = 0.1
     cosine: float = 0.1
+    first_seed: int = 0
 
     def __post_init__(self):
+        refuse_uncounted(0, first_seed=self.first_seed)
         refuse_unknown(self, data=speech.NAMES, network=NETWORKS, teacher=(SELF, *NETWORKS))
         refuse_twice(distillations=self.distillations)
         if min(self.width, self.teacher_width) < 1:
@@ -136,14 +139,14 @@ def configurations(settings: Settings) -> list[dict]:
     """Lay out the grid: a seed of a task each, with everything `run` needs; all tasks at one seed before the next."""
     return [
         {
-            **{name: value for name, value in asdict(task).items() if name != "seeds"},
+            **{name: value for name, value in asdict(task).items() if name not in ("seeds", "first_seed")},
             "seed": seed,
             "epoch": task.training.epochs,  # tells two schedules of one network apart
             "draws": settings.draws,
         }
-        for seed in range(max((task.seeds for task in settings.tasks), default=0))
+        for seed in range(max((task.first_seed + task.seeds for task in settings.tasks), default=0))
         for task in settings.tasks
-        if seed < task.seeds
+        if task.first_seed <= seed < task.first_seed + task.seeds
     ]
 
 

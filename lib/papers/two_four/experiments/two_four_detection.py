@@ -33,7 +33,7 @@ from lib.base import Count, refuse_twice, refuse_unknown
 from lib.companion.sweep.context import Context
 from lib.companion.sweep.settings import each_seed
 from lib.data import canvases, vision
-from lib.data.canvases import Layout
+from lib.data.canvases import CanvasLayout
 from lib.kernels.int8 import threshold
 from lib.models import detector
 from lib.models.detector import Classifier, Detector
@@ -73,7 +73,7 @@ class Task:
 
     data: str
     network: str
-    layout: Layout
+    layout: CanvasLayout
     canvases: tuple[Count, ...]
     tested: Count
     seeds: Count
@@ -161,7 +161,7 @@ class SecondPhase:
     """The canvases of all seeds, and the comparison for one number of them after another."""
 
     def __init__(self, configuration: dict, channels: int, examples: Examples, context: Context):
-        self.layout = Layout(**configuration["layout"])
+        self.layout = CanvasLayout(**configuration["layout"])
         made = {"train": max(configuration["canvases"]), "test": configuration["tested"]}
         self.parts = {
             part: canvases.load(configuration["data"], part, count, self.layout) for part, count in made.items()

@@ -35,7 +35,7 @@ from lib.companion.sweep.settings import each_seed
 from lib.data import vision
 from lib.models import dcgan, lenet
 from lib.papers.two_four.experiments.variants import masked_copy
-from lib.training.adversarial import Play, fit, make
+from lib.training.adversarial import AdversarialTraining, fit, make
 from lib.training.examples import Examples
 from lib.training.frechet import Moments, features, frechet, moments
 from lib.training.supervised import Training, seed_of, train
@@ -79,7 +79,7 @@ class Task:
     samples: Count
     noises: Count
     reader: Training
-    training: Play
+    training: AdversarialTraining
 
     def __post_init__(self):
         refuse_unknown(self, data=READERS, network=NETWORKS)
@@ -131,7 +131,7 @@ class Game:
     def __init__(self, configuration: dict, context: Context):
         self.key = {name: configuration[name] for name in KEYS}
         self.seed, self.samples, self.noises = (configuration[name] for name in ("seed", "samples", "noises"))
-        self.settings, self.context = Play(**configuration["training"]), context
+        self.settings, self.context = AdversarialTraining(**configuration["training"]), context
         self.examples = Examples.of(vision.load(configuration["data"]), context.device)
         self.rows: list[dict] = []
         torch.manual_seed(seed_of(0))

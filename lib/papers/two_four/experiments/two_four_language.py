@@ -34,7 +34,7 @@ from lib.papers.two_four.experiments import two_phases
 from lib.papers.two_four.experiments.two_phases import FineTuning, block_masks
 from lib.papers.two_four.experiments.variants import masked_copy
 from lib.training.language import bits, windows
-from lib.training.steps import Schedule, fit
+from lib.training.steps import StepTraining, fit
 from lib.training.supervised import seed_of
 
 NETWORKS: dict[str, Callable[[int, int], transformer.LanguageModel]] = {  # from the number of symbols and the window
@@ -76,7 +76,7 @@ class Task:
     window: Count
     each: Count
     seeds: Count
-    first: Schedule
+    first: StepTraining
     second: FineTuning
     amounts: tuple[Amount, ...]
 
@@ -128,7 +128,7 @@ class FirstPhase:
 
     def __init__(self, configuration: dict, play: text.Play, context: Context):
         self.key = {name: configuration[name] for name in KEYS}
-        self.schedule, self.window = Schedule(**configuration["first"]), configuration["window"]
+        self.schedule, self.window = StepTraining(**configuration["first"]), configuration["window"]
         self.context, self.rows = context, []
         language = text.language(play)
         self.parts = {part: torch.from_numpy(getattr(language, part)).to(context.device) for part in text.PARTS}

@@ -42,7 +42,7 @@ from lib.pruners import calibration
 from lib.pruners.permutation import anneal, permute
 from lib.training.examples import Examples
 from lib.training.language import windows
-from lib.training.steps import Schedule, fit
+from lib.training.steps import StepTraining, fit
 from lib.training.supervised import Training, seed_of, train
 
 IMAGES: dict[str, Callable[[int], nn.Module]] = {  # from the number of classes
@@ -84,7 +84,7 @@ class Task:
     repeats: Count
     proposals: Count
     training: Training | None = None
-    first: Schedule | None = None
+    first: StepTraining | None = None
     window: Count | None = None
 
     def __post_init__(self):
@@ -227,7 +227,7 @@ def _of_text(configuration: dict, context: Context) -> Trained:
     tokens = {part: torch.from_numpy(getattr(parts, part)).to(context.device) for part in text.PARTS}
     torch.manual_seed(seed_of(seed))
     model = TEXTS[configuration["network"]](len(play.symbols), window).to(context.device)
-    schedule = Schedule(**configuration["first"])
+    schedule = StepTraining(**configuration["first"])
     draw = windows(tokens["train"], window, schedule.batch)
     fit(
         model,

@@ -35,7 +35,7 @@ from lib.models import translator
 from lib.papers.two_four.experiments.two_phases import block_masks
 from lib.papers.two_four.experiments.variants import masked_copy
 from lib.pruners import calibration
-from lib.training.steps import Schedule, fit
+from lib.training.steps import StepTraining, fit
 from lib.training.supervised import seed_of
 from lib.training.translation import Pairs, batches, bleu, smoothed, surprise, translate
 
@@ -68,7 +68,7 @@ class Task:
     pieces: Count
     longest: Count
     seeds: Count
-    training: Schedule
+    training: StepTraining
 
     def __post_init__(self):
         refuse_unknown(self, data=bitext.names(), network=NETWORKS)
@@ -111,7 +111,7 @@ class Sessions:
 
     def __init__(self, configuration: dict, context: Context):
         self.key = {name: configuration[name] for name in KEYS}
-        self.schedule, self.longest = Schedule(**configuration["training"]), configuration["longest"]
+        self.schedule, self.longest = StepTraining(**configuration["training"]), configuration["longest"]
         self.context, self.rows = context, []
         sides = bitext.load(configuration["data"]).parts
         self.subwords = Subwords.train((line for side in sides["train"] for line in side), configuration["pieces"])

@@ -27,12 +27,12 @@ from lib import pruners
 from lib.base import BadInput, naming, refuse_uncounted
 from lib.companion.sweep.context import Context
 from lib.data.text import VOWELS, Passages
-from lib.models.transformer import LEFT_DENSE, Classifier, LanguageModel
+from lib.models.transformer import LEFT_DENSE, LanguageModel, TextClassifier
 from lib.papers.two_four.experiments.variants import masked_copy
 from lib.pruners import calibration
 from lib.training import checkpoints
 from lib.training.language import share_right
-from lib.training.steps import Draw, Schedule, fit
+from lib.training.steps import Draw, StepTraining, fit
 from lib.training.supervised import seed_of
 
 SESSIONS = 5  # of phase 2 for one draw of labels
@@ -41,7 +41,7 @@ CALIBRATED, CALIBRATION_BATCH = 1024, 256  # passages that INT8's scales are fou
 
 @dataclass(frozen=True)
 class FineTuning:
-    """Hold the settings of one training session of phase 2; `lib.training.steps.Schedule` says what the others mean.
+    """Hold the settings of one training session of phase 2; `steps.StepTraining` says what the others mean.
 
     Attributes:
         epochs: so many examples are drawn for each label there is; fewer labels are fewer steps.
@@ -60,11 +60,11 @@ class FineTuning:
             refuse_uncounted(epochs=self.epochs, batch=self.batch)
         self.schedule(1)  # checks the others
 
-    def schedule(self, labels: int) -> Schedule:
+    def schedule(self, labels: int) -> StepTraining:
         """Lay out the session for so many labels."""
         settings = asdict(self)
         epoch = math.ceil(labels / self.batch)
-        return Schedule(steps=settings.pop("epochs") * epoch, every=epoch, **settings)
+        return StepTraining(steps=settings.pop("epochs") * epoch, every=epoch, **settings)
 
 
 def units(settings: dict) -> int:
@@ -166,9 +166,9 @@ class Draws:
     def _generator(self, purpose: int) -> torch.Generator:
         return torch.Generator().manual_seed(seed_of(self.phase.seed, purpose, self.draw))
 
-    def _classifier(self, model: LanguageModel) -> Classifier:
+    def _classifier(self, model: LanguageModel) -> TextClassifier:
         torch.manual_seed(seed_of(self.phase.seed, 3, self.draw))
-        return Classifier(model, len(VOWELS)).to(self.phase.context.device)
+        return TextClassifier(model, len(VOWELS)).to(self.phase.context.device)
 
     def _batches(self) -> Draw:
         def draw(generator: torch.Generator) -> tuple[Tensor, Tensor]:
