@@ -264,9 +264,9 @@ def main(words: list[str] | None = None) -> None:
         if csv is not None:
             with atomic(csv) as file:
                 file.write(table.to_csv(index=False).encode())
-    widths = {name: max(len(name), *map(len, table[name])) for name in ("layer", "use")}
-    for layer, use, why in [("layer", "use", "why"), *zip(table.layer, table.use, table.why, strict=True)]:
-        print(f"{layer:{widths['layer']}}  {use:{widths['use']}}  {why}")
+        widths = {name: max(len(name), *map(len, table[name])) for name in ("layer", "use")}
+        for layer, use, why in [("layer", "use", "why"), *zip(table.layer, table.use, table.why, strict=True)]:
+            print(f"{layer:{widths['layer']}}  {use:{widths['use']}}  {why}")
 
 
 def built(name: str) -> nn.Module:

@@ -22,8 +22,10 @@ import numpy as np
 import pandas as pd
 
 from lib import base
+from lib.base import BadInput
 from lib.companion.csv_files import read_csv
 from lib.companion.sweep import portable
+from lib.companion.sweep.provenance import describe
 
 THREADS = 1
 DEVICE = "cpu"
@@ -42,12 +44,13 @@ def run(device: str) -> list[dict]:
     """Hash all kinds in a process of its own, which begins under the portable settings; one row a kind.
 
     Raises:
-        RuntimeError: that process has failed; its last words.
+        BadInput: that process has failed; its last words.
     """
     command = [sys.executable, "-m", "lib.bench.same_bits", "--hashes"]
     done = subprocess.run(command, env=os.environ | portable.SETTINGS, capture_output=True, text=True, cwd=base.ROOT)
     if done.returncode:
-        raise RuntimeError(done.stderr)
+        said = done.stderr.strip().splitlines() or ["it said nothing"]
+        raise BadInput(f"the process that hashes has failed: {said[-1]}")
     return [{"numpy": np.__version__, "kind": kind, "hash": found} for kind, found in json.loads(done.stdout).items()]
 
 
@@ -366,6 +369,9 @@ def main() -> None:
             print(json.dumps(hashes()))
             return
         table = read_csv(TABLE, COLUMNS)  # refused before a minute is spent
+        table = table[table.device != describe("cpu")]  # or a processor whose rows are there were compared with itself
+        if table.empty:
+            raise BadInput(f"{TABLE.name} has the rows of this processor alone, and none to compare it with")
         found = {row["kind"]: row["hash"] for row in run("cpu")}
         others = differing(found, table)
         print(f"{len(found) - len(others)} of {len(found)} kinds of operations give the same bits as {TABLE.name} has")

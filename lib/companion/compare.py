@@ -112,21 +112,23 @@ def summary(scale: str, tables: Mapping[str, Difference], root: Path = base.ROOT
     if old is None:
         lines.append("none of them is committed yet")
     else:
-        before = old.set_index("id").verdict.reindex(new.index)
+        before = old.set_index("id").verdict.reindex(new.index).fillna("not there")
         changed = new[new.verdict != before]
         lines.append(f"{len(new) - len(changed)} verdicts are as committed, {len(changed)} are not")
         lines += [f"  {row.says}: {before[row.Index]} -> {row.verdict}" for row in changed.head(SHOWN).itertuples()]
         lines += [f"  and {len(changed) - SHOWN} more"] if len(changed) > SHOWN else []
+        if gone := [name for name in old.id if name not in new.index]:
+            lines.append(f"  {len(gone)} that are committed are not there any more, such as {gone[0]}")
     runs = {path: found for path, found in tables.items() if np.isfinite(found.numbers) and "/runs/" in path}
     path, worst = max(runs.items(), key=lambda item: item[1].numbers, default=("", Difference(0.0)))
     where = f" ({worst.where}, {path})" if worst.where else ""
-    largest = f"largest difference of a number from the committed one: {worst.numbers:.4g}{where}"
+    largest = f"largest difference of a number in a run file from the committed one: {worst.numbers:.4g}{where}"
     if all(found == Difference(0.0) for found in tables.values()):
         largest = (
             f"largest difference 0: every number and word of {len(tables)} tables of the {scale} scale is as committed"
         )
-    elif others := sum(bool(found.shape) for found in tables.values()):
-        largest += f"; of {len(tables)} tables {others} differ in rows, columns, words or where numbers are finite"
+    elif others := sum(found != Difference(0.0) for name, found in tables.items() if name != path):
+        largest += f"; {'other ' * bool(where)}tables that differ: {others} of {len(tables)}"
     lines.append(largest)
     lines.append("read results/notebooks/ or results/claims.md; every table: python -m lib.compare --all")
     return lines

@@ -23,7 +23,7 @@ import pandas as pd
 
 from lib import base
 from lib.base import BadInput
-from lib.companion.results import read_scorecard
+from lib.companion.results import read_cells, read_scorecard
 from lib.companion.statistics import Interval
 
 # Words with which a sentence leaves its answer to the reader, as regular expressions. A result says what happened.
@@ -86,15 +86,16 @@ def sentence(
 
     Args:
         text: with places such as {claim-id} (value and interval), {claim-id.value:.0%}, {claim-id.minus:.2f} (the sign
-            turned) and {name:.1f}.
+            turned) and {name:.1f}. Of a claim about several networks or environments {claim-id@resnet20} is the cell
+            of one, and {claim-id@worst} the one that is worst for the claim, which a sentence has to say.
         rests_on: {claim's id: its verdict}. Every claim that the text takes a number from has to be named here.
         claims: the ledger; by default that of `results/claims.csv`, each claim at its largest scale.
         values: numbers, words or `Interval`s by name.
 
     Raises:
         ChangedFinding: a claim has another verdict now.
-        BadInput: a place that nothing fills, a claim that does not exist or is not named in `rests_on`, or a phrase of
-            HEDGES, which leaves the answer to the reader.
+        BadInput: a place that nothing fills, a claim that does not exist or is not named in `rests_on`, one of several
+            cells of which the place does not say which, or a phrase of HEDGES, which leaves the answer to the reader.
     """
     rests_on = rests_on or {}
     if not isinstance(rests_on, Mapping):
@@ -114,9 +115,9 @@ def sentence(
             raise BadInput(f"no claim {name!r} in the ledger; python -m lib.claims writes it")
         if (now := ledger[name]["verdict"]) != verdict:
             raise ChangedFinding(f"claim {name} is {now!r} now, the sentence rests on {verdict!r}: {text}")
-    if loose := sorted(names - rests_on.keys() - values.keys()):
+    if loose := sorted(one for one in names - values.keys() if one.partition("@")[0] not in rests_on):
         raise BadInput(f"{{{loose[0]}}} is neither a value that was given nor a claim named in rests_on: {text}")
-    filled = {name: _measured(row) for name, row in ledger.items() if name in names}
+    filled = {name: _of_claim(name, ledger[name.partition("@")[0]]) for name in names - values.keys()}
     filled |= {
         name: Measured(v.value, v.low, v.high, v.seeds) if isinstance(v, Interval) else v for name, v in values.items()
     }
@@ -164,6 +165,21 @@ def show(*functions: Callable) -> None:
     for one in functions:
         where = inspect.getmodule(one).__name__.replace(".", "/")
         display(Markdown(f"*From `{where}.py`:*\n\n```python\n{inspect.getsource(one).rstrip()}\n```"))
+
+
+def _of_claim(name: str, row: Mapping[str, object]) -> Measured:
+    """The number that a place takes from a claim: its own, or that of the cell after the @, see `sentence`."""
+    claim, _, cell = name.partition("@")
+    if cell in ("", "worst"):
+        if not cell and (count := int(row.get("cells") or 1)) > 1:
+            raise BadInput(f"claim {claim} has {count} cells: write which, {{{claim}@worst}} or one of them")
+        return _measured(row)
+    cells = read_cells(pd.DataFrame([row]))
+    mine = cells[(cells.id == claim) & (cells.cell.str.rsplit("/", n=1).str[-1] == cell)]
+    if len(mine) != 1:
+        there = ", ".join(cells.cell[cells.id == claim])
+        raise BadInput(f"claim {claim} has {len(mine)} cells named {cell!r}; there are: {there}")
+    return _measured(mine.iloc[0].to_dict())
 
 
 def _measured(row: Mapping[str, object]) -> Measured:

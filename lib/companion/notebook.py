@@ -105,11 +105,13 @@ def execute_all(chosen: Sequence[str], parameters: dict, target: Path, folder: P
                     child.kill()
             raise
     errors = [error for one in running if (error := one.exception()) is not None]
+    lines = [str(error) for error in errors if isinstance(error, BadInput)]
     for error in errors:
         if not isinstance(error, BadInput):
+            error.add_note("\n".join(["besides:", *lines]) if lines else "no other notebook failed")
             raise error
     if errors:
-        raise BadInput(*map(str, errors))
+        raise BadInput(*lines)
 
 
 def execute(name: str, parameters: dict, target: Path, folder: Path = base.NOTEBOOKS) -> None:
@@ -154,6 +156,8 @@ def execute(name: str, parameters: dict, target: Path, folder: Path = base.NOTEB
             raise BadInput(f"{source.name}: {where} failed: {error.ename}: {error.evalue}") from error
         except DeadKernelError as error:
             raise BadInput(f"{source.name}: its kernel was killed (out of memory?)") from error
+        except RuntimeError as error:  # nbclient's own, of a kernel that has never answered
+            raise BadInput(f"{source.name}: its kernel did not start: {error}") from error
         notebook = nbformat.read(draft, as_version=4)
     write_text(nbformat.writes(clean(notebook)) + "\n", target)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -199,9 +200,19 @@ def errors_with_intervals(axes: Axes, groups: Sequence[tuple[str, Sequence[float
     axes.grid(axis="y", visible=False)
 
 
-def with_interval(values: Sequence[float], digits: int = 2) -> str:
-    """Write "98.12 [97.49, 98.75]": the mean over seeds and its 95 % interval, as tables print it."""
-    return interval_text(interval(list(values)), digits)
+def with_interval(values: Sequence[float], digits: int = 2, most: float = math.inf) -> str:
+    """Write "98.12 [97.49, 98.75]": the mean over seeds and its 95 % interval, as tables print it.
+
+    Args:
+        most: the largest value that there is, where the interval is cut off; Student's t does not know of it.
+    """
+    found = interval(list(values))
+    return interval_text(replace(found, high=min(found.high, most)), digits)
+
+
+def percent(accuracies: Sequence[float]) -> str:
+    """Write accuracies in percent as `with_interval` does, of which there are at most 100."""
+    return with_interval(accuracies, most=100.0)
 
 
 def interval_text(measured: Interval, digits: int = 2) -> str:
@@ -274,9 +285,7 @@ def against_sparsity(axes: Axes, ends: pd.DataFrame) -> None:
         groups = ends[ends.pruner == pruner].groupby("sparsity").normalised_return
         places = [sparsities.index(sparsity) + 0.1 * (number - (len(pruners) - 1) / 2) for sparsity in groups.groups]
         found = [interval(values.tolist()) for _, values in groups]
-        means, bars = [each.value for each in found], None
-        if min(each.seeds for each in found) > 1:
-            bars = [[e.value - e.low for e in found], [e.high - e.value for e in found]]
+        means, bars = [each.value for each in found], _bars(found)
         look = {"capsize": 2, "markersize": 5, "linewidth": 1, "elinewidth": 1}
         axes.errorbar(places, means, yerr=bars, **look, **variant_style(pruner, PRUNERS))
     for place in range(1, len(sparsities)):  # which marks belong together
@@ -303,18 +312,26 @@ def choices(axes: Axes, ends: pd.DataFrame, dense: Sequence[float]) -> None:
         rows = [  # a way that lacks a choice has its others about its label all the same
             ways.index(way) + 0.22 * (of_way[way].index(choice) - (len(of_way[way]) - 1) / 2) for way in by_way
         ]
-        each, bars = [interval(seeds) for seeds in by_way.values()], None
+        each = [interval(seeds) for seeds in by_way.values()]
         for row, seeds in zip(rows, by_way.values(), strict=True):
             if len(seeds) > 1:
                 axes.scatter(seeds, [row + 0.08] * len(seeds), s=9, color=PRUNERS[choice][1], linewidths=0)
-        if min(e.seeds for e in each) > 1:
-            bars = [[e.value - e.low for e in each], [e.high - e.value for e in each]]
         style = variant_style(choice, PRUNERS) | {"linestyle": "none"}
-        axes.errorbar([e.value for e in each], rows, xerr=bars, capsize=3, markersize=6, **style)
+        axes.errorbar([e.value for e in each], rows, xerr=_bars(each), capsize=3, markersize=6, **style)
     axes.set_yticks(range(len(ways)), ways)
     axes.set_ylim(len(ways) - 0.4, -0.6)
     axes.set(xlabel="normalised return")
     axes.grid(axis="y", visible=False)
+
+
+def _bars(found: Sequence[Interval]) -> list[list[float]] | None:
+    """How far the ends lie below and above the values, as matplotlib has bars; NaN, and no bar, of one seed, which has
+    no ends. None where all are so.
+    """
+    if all(each.seeds == 1 for each in found):
+        return None
+    ends = [(each.value - each.low, each.high - each.value) if each.seeds != 1 else (math.nan,) * 2 for each in found]
+    return [list(side) for side in zip(*ends, strict=True)]
 
 
 def over_epochs(axes: Axes, rows: pd.DataFrame, column: str, direction: str) -> None:
@@ -347,12 +364,10 @@ def accuracy_against_size(axes: Axes, ends: pd.DataFrame) -> None:
     for direction in (name for name in DIRECTIONS if name in set(ends.direction)):
         mine = ends[ends.direction == direction]
         look = variant_style(direction, DIRECTIONS) | {"linestyle": "none"}
-        size, found, bars = mine.parameters_live.mean(), interval(mine.accuracy.tolist()), None
-        aside = 1.0
+        size, found = mine.parameters_live.mean(), interval(mine.accuracy.tolist())
+        aside = 1.08 ** sum(abs(size / other - 1) < 0.05 for other in taken)
         if found.seeds > 1:
-            aside = 1.08 ** sum(abs(size / other - 1) < 0.05 for other in taken)
-            bars = [[found.value - found.low], [found.high - found.value]]
             axes.scatter(aside * mine.parameters_live, mine.accuracy, s=9, color=look["color"], linewidths=0)
         taken.append(size)
-        axes.errorbar([aside * size], [found.value], yerr=bars, markersize=8, capsize=4, **look)
+        axes.errorbar([aside * size], [found.value], yerr=_bars([found]), markersize=8, capsize=4, **look)
     axes.set(xscale="log", xlabel="live weights, log scale", ylabel="test accuracy (%)")

@@ -14,9 +14,10 @@ import pandas as pd
 
 from lib import base
 from lib.base import BadInput
-from lib.companion.csv_files import read_csv, refuse_lacking, write_csv, write_text
-from lib.companion.sweep.grid import index_of, module_of, names
-from lib.companion.sweep.settings import SCALES, read_yaml
+from lib.companion.csv_files import read_csv, write_csv, write_text
+from lib.companion.sweep import provenance
+from lib.companion.sweep.grid import index_of, module_of, names, upgraded
+from lib.companion.sweep.settings import SCALES
 
 if TYPE_CHECKING:  # sweeps draw nothing, and matplotlib takes half a second to load
     from matplotlib.figure import Figure
@@ -27,7 +28,7 @@ CLAIMS = (  # columns of results/SCALE/claims.csv
     "why", "note", "runs",
 )  # fmt: skip
 SCORECARD = (*CLAIMS, "scale", "kind", "criterion")  # of results/claims.csv
-CELLS = ("id", "cell", "measured", "low", "high", "seeds", "verdict", "reason")  # of results/SCALE/cells.csv
+CELLS = ("id", "cell", "measured", "low", "high", "seeds", "chance", "verdict", "reason")  # of results/SCALE/cells.csv
 
 
 def scales_of(experiment: str, results: Path = base.RESULTS) -> list[str]:
@@ -58,19 +59,7 @@ def read_runs(experiment: str, scale: str, results: Path = base.RESULTS) -> pd.D
     if experiment not in names():
         return rows
     module = importlib.import_module(module_of(experiment))
-    try:
-        rows = module.upgrade(rows) if hasattr(module, "upgrade") else rows
-    except KeyError as error:
-        refuse_lacking(rows, module.COLUMNS, path.name)
-        raise BadInput(f"{path.name} cannot be brought up to date: it has no {error}") from error
-    refuse_lacking(rows, module.COLUMNS, path.name)
-    index = list(index_of(module, getattr(module, "KEYS", ())))
-    if (absent := rows[index].isna()).any(axis=None):
-        name = absent.any().idxmax()
-        raise BadInput(f"{path.name} says no {name} in line {int(absent[name].argmax()) + 2}")
-    if (twice := rows.duplicated()).any():
-        raise BadInput(f"{path.name} has a row twice, in line {int(twice.argmax()) + 2}")
-    return rows
+    return upgraded(rows, module, index_of(module, getattr(module, "KEYS", ())), path.name)
 
 
 def _refuse_altered(path: Path) -> None:
@@ -172,8 +161,11 @@ def read_costs(scale: str, results: Path = base.RESULTS) -> pd.DataFrame:
     """
     rows = []
     for path in sorted((results / scale / "runs").glob("*.provenance.yaml")):
-        origin = read_yaml(path)
-        finished, every = map(int, origin["configurations"].split(" of "))
+        origin = provenance.read(path)
+        told = re.fullmatch(r"(\d+) of (\d+)", str(origin.get("configurations")))
+        if told is None or not isinstance(origin.get("experiment"), str):
+            raise BadInput(f"{path.name} is damaged: it does not say how many configurations of what are finished")
+        finished, every = map(int, told.groups())
         hours = sum(part["seconds"] for part in origin["parts"]) / 3600
         rows.append((origin["experiment"], finished, every, hours))
     return pd.DataFrame(rows, columns=["experiment", "finished", "of", "core_hours"])

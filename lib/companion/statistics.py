@@ -28,6 +28,7 @@ class Interval:
             however many seeds there are.
         at: the ends that it would have with another number of seeds, if means and variances stayed as they are; None
             where that is not known. Intervals of more seeds lie inside those of fewer.
+        sure: the ends at another confidence than its own; None where that is not known. The surer, the wider.
     """
 
     value: float
@@ -36,6 +37,7 @@ class Interval:
     seeds: int
     of_seeds: float = 1.0
     at: Callable[[int], tuple[float, float]] | None = field(default=None, compare=False, repr=False)
+    sure: Callable[[float], tuple[float, float]] | None = field(default=None, compare=False, repr=False)
 
     def through(self, function: Callable[[float], float]) -> Interval:
         """Return the interval of what a monotone function makes of the value."""
@@ -44,11 +46,11 @@ class Interval:
             first, second = float(function(low)), float(function(high))
             return min(first, second), max(first, second)
 
-        at = self.at
-        others = None if at is None else lambda seeds: ends(*at(seeds))
-        return Interval(
-            float(function(self.value)), *ends(self.low, self.high), self.seeds, of_seeds=self.of_seeds, at=others
-        )
+        def others(known: Callable | None) -> Callable | None:
+            return None if known is None else lambda asked: ends(*known(asked))
+
+        value, known = float(function(self.value)), {"at": others(self.at), "sure": others(self.sure)}
+        return Interval(value, *ends(self.low, self.high), self.seeds, of_seeds=self.of_seeds, **known)
 
 
 def interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
@@ -80,14 +82,14 @@ def interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
             return Interval(float(sample[0]), float(sample[0]), float(sample[0]), count)
         mean, deviation = float(sample.mean()), sample.std(ddof=1)
 
-    def at(seeds: int) -> tuple[float, float]:
-        half = float(stats.t.ppf(0.5 + confidence / 2, seeds - 1) * deviation / math.sqrt(seeds))
+    def ends(seeds: int = count, sure: float = confidence) -> tuple[float, float]:
+        half = float(stats.t.ppf(0.5 + sure / 2, seeds - 1) * deviation / math.sqrt(seeds))
         return mean - half, mean + half
 
-    low, high = at(count)
+    low, high = ends()
     if not (math.isfinite(low) and math.isfinite(high)):
         raise BadInput("an interval needs values that can be averaged; these are too large")
-    return Interval(mean, low, high, count, at=at)
+    return Interval(mean, low, high, count, at=ends, sure=lambda sure: ends(sure=sure))
 
 
 def ratio_of_means(ones: Sequence[float], others: Sequence[float], confidence: float = 0.95) -> Interval:
@@ -112,8 +114,8 @@ def ratio_of_means(ones: Sequence[float], others: Sequence[float], confidence: f
         return Interval(value, value, value, count)
     (a, ab), (_, b) = np.cov(ones, others)
 
-    def at(seeds: int) -> tuple[float, float]:
-        factor = float(stats.t.ppf(0.5 + confidence / 2, seeds - 1)) ** 2 / seeds
+    def ends(seeds: int = count, sure: float = confidence) -> tuple[float, float]:
+        factor = float(stats.t.ppf(0.5 + sure / 2, seeds - 1)) ** 2 / seeds
         square, rest = other.value**2 - factor * b, one.value**2 - factor * a
         if square <= 0:
             return -math.inf, math.inf
@@ -121,7 +123,7 @@ def ratio_of_means(ones: Sequence[float], others: Sequence[float], confidence: f
         half = math.sqrt(max(middle**2 - square * rest, 0.0))
         return (middle - half) / square, (middle + half) / square
 
-    return Interval(value, *at(count), count, at=at)
+    return Interval(value, *ends(), count, at=ends, sure=lambda sure: ends(sure=sure))
 
 
 def check_criterion(criterion: Mapping[str, object]) -> None:
@@ -204,6 +206,37 @@ def seeds_to_decide(measured: Interval, criterion: Mapping[str, object]) -> int 
         middle = (few + many) // 2
         few, many = (few, middle) if decides(middle) else (middle, many)
     return many
+
+
+def chance(measured: Interval, criterion: Mapping[str, object]) -> float:
+    """Compute how likely chance alone is to decide as clearly as this interval does: its p-value, two-sided.
+
+    That is the risk, one less the confidence, at which the interval just touches a bound of the criterion.
+
+    Returns:
+        1.0 of what is undecided, 0.0 of an exact value, NaN where the interval is known at one confidence alone. A risk
+        below 1e-9 is given as that.
+
+    Raises:
+        BadInput: a criterion of no known kind, or with bounds that are no numbers.
+    """
+
+    def decides(risk: float) -> bool:
+        return verdict(Interval(measured.value, *measured.sure(1 - risk), measured.seeds), criterion) != UNDECIDED
+
+    if verdict(measured, criterion) == UNDECIDED:
+        return 1.0
+    if measured.low == measured.high:
+        return 0.0
+    if measured.sure is None:
+        return math.nan
+    open_at, decided_at = 1e-9, 1.0
+    if decides(open_at):
+        return open_at
+    while decided_at > 1.0001 * open_at:
+        middle = math.sqrt(open_at * decided_at)
+        open_at, decided_at = (open_at, middle) if decides(middle) else (middle, decided_at)
+    return decided_at
 
 
 def together(verdicts: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ from functools import cache
 import numpy as np
 import pandas as pd
 
+from lib.base import BadInput
 from lib.companion import plots
 from lib.companion.claims import papers
 from lib.companion.claims.readme import headline
@@ -36,7 +37,7 @@ def directions(ends: pd.DataFrame) -> pd.DataFrame:
             {
                 "network": plots.DIRECTIONS[direction][0],
                 "seeds": len(mine),
-                "accuracy, %": plots.with_interval(mine.accuracy.tolist()),
+                "accuracy, %": plots.percent(mine.accuracy.tolist()),
                 "weights": plots.with_interval(mine.parameters.tolist(), 0),
                 "live weights": plots.with_interval(mine.parameters_live.tolist(), 0),
                 "MFLOPs": round(mine.flops.mean() / 1e6, 3),
@@ -56,9 +57,14 @@ def verdicts(claims: pd.DataFrame, columns: Sequence[str] = VERDICT, cells: pd.D
         claims: rows of the scorecard.
         columns: of the scorecard's and "measured [low, high]".
         cells: of these claims; by default those that were written with the scorecard.
+
+    Raises:
+        BadInput: the column "measured" is asked for, which is that of one of the cells.
     """
     cells = read_cells(claims) if cells is None else cells
     shown = list(columns)
+    if "measured" in shown:  # of several cells that is the worst one's, and would stand beside another's name
+        raise BadInput(f"the column 'measured' is a claim's, and rows are its cells: ask for {MEASURED!r}")
     if MEASURED in shown and "seeds" not in shown:
         shown.insert(shown.index(MEASURED) + 1, "seeds")
     rows = []

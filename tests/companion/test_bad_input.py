@@ -1,9 +1,11 @@
 """Damaged or senseless files of the pipeline are refused in one line: papers, runs, verdicts, notebooks."""
 
+import importlib
 import math
 import pickle
 import shutil
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from lib.base import BadInput
 from lib.companion import compare, notebook, results
 from lib.companion.claims import papers, scorecard
 from lib.companion.claims.papers import Claim
+from lib.companion.sweep import grid
 
 MEASURE = {"function": "saved", "run": "skdfe"}
 CLAIM = {"id": "c", "where": "s", "says": "it", "printed": "4", "kind": "relation", "holds_if": {"at_least": 1}}
@@ -106,6 +109,21 @@ def test_damaged_runs_are_refused(tmp_path: Path, case: str):
     change, line = RUNS[case]
     with pytest.raises(BadInput, match=line):
         results.read_runs("npn_moons", "quick", runs(tmp_path, change))
+
+
+@pytest.mark.parametrize("experiment", ["skdfe", "gst_td3", "offline_rl_rounds", "offline_rl"])
+def test_runs_that_are_brought_up_to_date_are_refused_without_any_of_their_columns(tmp_path: Path, experiment: str):
+    rows = pd.read_csv(base.RESULTS / "quick" / "runs" / f"{experiment}.csv")
+    columns = importlib.import_module(grid.module_of(experiment)).COLUMNS
+    (tmp_path / "quick" / "runs").mkdir(parents=True)
+    refused = 0
+    for name in columns:
+        rows.drop(columns=name).to_csv(tmp_path / "quick" / "runs" / f"{experiment}.csv", index=False)
+        with suppress(BadInput) as told:  # and no other error; a column that its `upgrade` adds may be absent
+            assert set(columns) <= set(results.read_runs(experiment, "quick", tmp_path))
+            told = "read"
+        refused += told is None
+    assert refused >= len(columns) / 2
 
 
 VERDICTS = {

@@ -89,8 +89,8 @@ def test_the_summary_has_at_most_ten_lines_and_names_changed_verdicts_by_their_s
     assert lines[1] == f"{len(table) - len(changed)} verdicts are as committed, {len(changed)} are not"
     assert lines[2] == f"  {changed.says.iloc[0]}: reproduced -> differs"
     assert lines[2 + SHOWN] == f"  and {len(changed) - SHOWN} more"
-    largest = "largest difference of a number from the committed one: 3 (accuracy, results/quick/runs/npn_moons.csv)"
-    assert lines[-2].startswith(f"{largest}; of ")  # the claims' words differ
+    largest = "largest difference of a number in a run file from the committed one: 3 (accuracy, "
+    assert lines[-2].startswith(f"{largest}results/quick/runs/npn_moons.csv); other tables that differ: 1 of ")
 
 
 def test_what_is_wholly_as_committed_is_said_to_be_so_and_nothing_else_is(tmp_path: Path, monkeypatch):
@@ -111,12 +111,9 @@ def test_what_is_wholly_as_committed_is_said_to_be_so_and_nothing_else_is(tmp_pa
     )
     assert ending(a=same, b=Difference(0.5, "x")).endswith("committed one: 0.5 (x, results/quick/runs/b.csv)")
     gone = Difference(float("inf"), shape="2 rows, committed 3")
-    assert ending(a=same, b=gone).endswith(
-        ": 0; of 2 tables 1 differ in rows, columns, words or where numbers are finite"
-    )
-    assert ending(a=same, b=Difference(0.0, shape="words differ in column x")).endswith(
-        "; of 2 tables 1 differ in rows, columns, words or where numbers are finite"
-    )
+    assert ending(a=same, b=gone).endswith(": 0; tables that differ: 1 of 2")
+    words = Difference(0.0, shape="words differ in column x")
+    assert ending(a=same, b=words).endswith(": 0; tables that differ: 1 of 2")
 
 
 def test_the_details_have_a_line_for_each_table_that_differs():
@@ -146,4 +143,24 @@ def test_the_largest_difference_is_one_of_runs(tmp_path: Path, monkeypatch: pyte
     write_csv(claims, tmp_path / "results" / "quick" / "claims.csv")
     monkeypatch.setattr(compare, "committed", lambda name, root: claims)
     found = {"results/quick/runs/a.csv": Difference(0.5, "x"), "results/quick/claims.csv": Difference(9.0, "low")}
-    assert summary("quick", found, tmp_path)[2].endswith("committed one: 0.5 (x, results/quick/runs/a.csv)")
+    (said,) = (line for line in summary("quick", found, tmp_path) if line.startswith("largest"))
+    largest = "largest difference of a number in a run file from the committed one: "
+    assert said == f"{largest}0.5 (x, results/quick/runs/a.csv); other tables that differ: 1 of 2"
+    del found["results/quick/runs/a.csv"]
+    (said,) = (line for line in summary("quick", found, tmp_path) if line.startswith("largest"))
+    assert said == f"{largest}0; tables that differ: 1 of 1"
+
+
+def test_claims_that_are_new_or_gone_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    old, new = (
+        pd.DataFrame([dict.fromkeys(CLAIMS, "") | {"id": name, "says": name, "verdict": "moot"} for name in names])
+        for names in ("ab", "bc")
+    )
+    write_csv(new, tmp_path / "results" / "quick" / "claims.csv")
+    monkeypatch.setattr(compare, "committed", lambda name, root: old)
+    lines = summary("quick", {}, tmp_path)
+    assert lines[1:4] == [
+        "1 verdicts are as committed, 1 are not",
+        "  c: not there -> moot",
+        "  1 that are committed are not there any more, such as a",
+    ]

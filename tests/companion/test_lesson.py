@@ -113,3 +113,25 @@ def test_a_place_that_cannot_be_filled_is_refused(text: str):
 
 def test_a_number_may_be_filled_up_to_a_width():
     assert sentence("{gain:>6.1f}", gain=Interval(1.25, -0.5, 3.0, 3)) == "   1.2 [  -0.5,    3.0]"
+
+
+def test_a_number_of_several_cells_says_which(monkeypatch: pytest.MonkeyPatch):
+    row = {"id": "two", "verdict": "partly", "measured": 1, "low": 0, "high": 2, "seeds": 3, "cells": 2}
+    claims = pd.DataFrame([row])
+    cells = pd.DataFrame(
+        [
+            {"id": "two", "cell": f"digits/{name}", "measured": x, "low": x - 1, "high": x + 1, "seeds": 3}
+            for name, x in (("resnet", 1), ("lenet", 5))
+        ]
+    )
+    monkeypatch.setattr(lesson, "read_cells", lambda scorecard: cells)
+
+    def filled(place: str) -> str:
+        return lesson.sentence(f"It is {place}.", {"two": "partly"}, claims)
+
+    assert filled("{two@lenet:.0f}") == "It is 5 [4, 6]."
+    assert filled("{two@worst.minus:.0f}") == "It is -1 [-2, 0]."
+    with pytest.raises(BadInput, match=r"claim two has 2 cells: write which, \{two@worst\} or one of them"):
+        filled("{two:.0f}")
+    with pytest.raises(BadInput, match="claim two has 0 cells named 'vgg'; there are: digits/resnet, digits/lenet"):
+        filled("{two@vgg:.0f}")

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -148,3 +149,17 @@ def test_one_dense_agent_has_no_band(axes):
     ends = pd.DataFrame({"way": ["a", "a"], "choice": ["snip", "snip"], "normalised_return": [1.0, 2.0]})
     plots.choices(axes, ends, [3.0])
     assert not axes.patches
+
+
+def test_a_mean_of_several_seeds_keeps_its_bar_beside_one_of_a_single_seed():
+    ends = pd.DataFrame(
+        [("dense", 0.0, 1.0), *[("snip", 0.5, x) for x in (0.8, 0.9, 1.0)], ("snip", 0.9, 0.3)],
+        columns=["pruner", "sparsity", "normalised_return"],
+    )
+    figure, axes = plt.subplots()
+    plots.against_sparsity(axes, ends)
+    (bars,) = (one for one in axes.containers if one.has_yerr)
+    (several, *single) = bars[2][0].get_segments()
+    assert np.ptp(several[:, 1]) > 0
+    assert not any(np.isfinite(segment).all() and len(segment) for segment in single)
+    plt.close(figure)

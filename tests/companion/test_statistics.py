@@ -9,6 +9,7 @@ from scipy import stats
 from lib.base import BadInput
 from lib.companion.statistics import (
     Interval,
+    chance,
     check_criterion,
     interval,
     ratio_of_means,
@@ -236,6 +237,30 @@ def test_a_ratio_needs_the_fewest_seeds_whose_own_interval_decides():
     unbounded = ratio_of_means([2.0, 4.0], [1.0, 3.0])
     assert math.isinf(unbounded.high)
     assert seeds_to_decide(unbounded, {"above": 1}) is not None
+
+
+@pytest.mark.parametrize("criterion", [{"above": 0.5}, {"at_least": 0.5}, {"between": [-9, 9]}, {"below": 0.5}])
+def test_the_chance_is_the_p_value_of_students_test(criterion):
+    values = np.array([1.0, 2.0, 4.0, 3.0, 2.5])
+    bounds = next(iter(criterion.values()))
+    tests = [stats.ttest_1samp(values, bound).pvalue for bound in (bounds if isinstance(bounds, list) else [bounds])]
+    assert chance(interval(values), criterion) == pytest.approx(max(tests), rel=1e-3)
+
+
+def test_the_chance_of_a_ratio_is_that_of_its_differences_and_goes_through_functions():
+    ones, others = np.array([1.0, 1.6, 0.9, 1.4]), np.array([2.0, 2.4, 1.9, 2.1])
+    exact = stats.ttest_1samp(ones - 0.9 * others, 0).pvalue
+    measured = ratio_of_means(ones, others)
+    assert chance(measured, {"below": 0.9}) == pytest.approx(exact, rel=1e-3)
+    assert chance(measured.through(lambda ratio: 100 * (1 - ratio)), {"above": 10}) == pytest.approx(exact, rel=1e-3)
+
+
+def test_what_is_undecided_exact_or_known_at_one_confidence_has_its_own_chance():
+    assert chance(interval([1.0, -1.0]), {"above": 0}) == 1
+    assert chance(interval([1.0]), {"above": 0}) == 1
+    assert chance(Interval(1, 1, 1, 0), {"above": 0}) == 0
+    assert math.isnan(chance(Interval(2, 1, 3, 4), {"above": 0}))
+    assert chance(interval([1.0, 1.0 + 1e-7] * 9), {"above": 0}) == 1e-9  # as small as it is said
 
 
 def test_a_monotone_function_takes_the_ends_and_those_of_other_seeds_along():

@@ -27,6 +27,7 @@ from lib.companion.statistics import (
     REPRODUCED,
     UNDECIDED,
     Interval,
+    chance,
     interval,
     seeds_to_decide,
     together,
@@ -102,7 +103,7 @@ def judge(papers: list[Paper], scale: str, results: Path = base.RESULTS) -> tupl
             tail = {"note": _note(claim), "runs": _checksum(claim, scale, results)}
             rows.append(head | {"printed": claim.printed} | _row(judged, claim) | tail)
             for cell in judged.cells:
-                about = {"verdict": cell.verdict, "reason": cell.reason}
+                about = {"chance": _chance(cell, claim), "verdict": cell.verdict, "reason": cell.reason}
                 cells.append({"id": claim.id, "cell": cell.name} | _numbers(cell.measured) | about)
     return pd.DataFrame(rows, columns=list(CLAIMS)), pd.DataFrame(cells, columns=list(CELLS))
 
@@ -348,6 +349,11 @@ def _row(judged: Judged, claim: Claim) -> dict:
     if judged.verdict == UNDECIDED and None not in seeds:
         about["needs"] = _would_decide(min(seeds), max(seeds))
     return _numbers(worst.measured) | about | {"why": why}
+
+
+def _chance(cell: Cell, claim: Claim) -> float:
+    """How likely chance alone decides as clearly, to three digits; 1 of what is undecided, for any reason."""
+    return float(f"{1.0 if cell.verdict == UNDECIDED else chance(cell.measured, claim.holds_if):.3g}")
 
 
 def _margin(measured: Interval, criterion: Mapping[str, object]) -> float:

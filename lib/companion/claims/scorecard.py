@@ -9,14 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from lib import base
 from lib.base import BadInput
 from lib.companion.claims.judge import MISSING
 from lib.companion.claims.papers import Paper
 from lib.companion.results import read_cells, read_claims
-from lib.companion.statistics import DIFFERS, MOOT, NOT_RUN, REPRODUCED, UNDECIDED, in_words, together
+from lib.companion.statistics import MOOT, NOT_RUN, REPRODUCED, UNDECIDED, in_words, together
 from lib.companion.sweep.settings import SCALES
 
 # what a note says where something was written or changed after a look
@@ -81,42 +80,29 @@ def looked_first(notes: pd.Series) -> pd.Series:
     return notes.str.contains(LOOKED)
 
 
-def by_holm(cells: pd.DataFrame, criteria: Mapping[str, Mapping[str, object]], risk: float = 0.05) -> dict[str, str]:
+def by_holm(cells: pd.DataFrame, risk: float = 0.05) -> dict[str, str]:
     """Find the verdict of each claim of several cells if these shared one risk to be decided by chance.
 
     A claim is partly reproduced, or differs, as soon as one of its cells is decided; so the more cells, the more often
     chance decides one. By Holm's rule (1979) the cell that is clearest has to be clear at the risk over the number of
     cells, the next at the risk over one less, and so on; those behind the first that is not are undecided. How clear a
-    cell is follows from its interval by Student's t, which is not exact for a ratio. Moot cells do not count, and a
-    claim that all of its cells reproduce is left as it is: each of them had its own risk, and chance would need all.
+    cell is stands in its column `chance`; one of which it is not known counts as not clear. Moot cells do not count,
+    and a claim that all of its cells reproduce is left as it is: each of them had its own risk, and chance would need
+    all.
 
     Args:
         cells: as `read_cells` gives them, each claim's of one scale.
-        criteria: `holds_if` of each claim.
     """
     found = {}
     for name, mine in cells[cells.verdict != MOOT].groupby("id", sort=False):
         if len(mine) > 1 and set(mine.verdict) != {REPRODUCED}:
             rows = mine.to_dict("records")
-            chances = np.array([_chance(row, criteria[name]) for row in rows])
+            chances = pd.to_numeric(mine.chance).fillna(1.0).to_numpy()
             order = np.argsort(chances, kind="stable")
             adjusted = np.maximum.accumulate((len(rows) - np.arange(len(rows))) * chances[order])
             stands = dict(zip(order, adjusted <= risk, strict=True))
             found[name] = together([row["verdict"] if stands[at] else UNDECIDED for at, row in enumerate(rows)])
     return found
-
-
-def _chance(row: dict, criterion: Mapping[str, object]) -> float:
-    """How likely a cell's mean would be as far from the nearest bound, on either side, if the truth lay on it."""
-    if row["verdict"] not in (REPRODUCED, DIFFERS):
-        return 1.0
-    if row["low"] == row["high"]:
-        return 0.0
-    bounds = next(iter(criterion.values()))
-    apart = min((row["measured"] - bound for bound in (bounds if isinstance(bounds, list) else [bounds])), key=abs)
-    half = row["measured"] - row["low"] if apart > 0 else row["high"] - row["measured"]
-    freedom = row["seeds"] - 1
-    return float(2 * stats.t.sf(abs(apart) / half * stats.t.ppf(0.975, freedom), freedom))
 
 
 def _of_two(smaller: dict, larger: dict, most: Mapping[tuple[str, str], int]) -> dict:

@@ -63,7 +63,8 @@ def number(
         near = {other: min(tolerance, (abs(other) or tolerance) / 5) for other in wrong or {}}  # small ones lie close
         if found := [wrong[other] for other, within in near.items() if _close(answer, other, within)]:
             return found[0]
-        return SHARE if _close(answer, right / 100, max(tolerance, 1e-6) / 100) else hint
+        counted = float(right).is_integer() and tolerance < 0.5  # of something, and then no share of it
+        return SHARE if not counted and _close(answer, right / 100, max(tolerance, 1e-6) / 100) else hint
 
     return Exercise(judge, second, learned, tuple((wrong or {}).items()))
 

@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from lib import base
 from lib.base import BadInput, build, type_of
-from lib.companion.csv_files import csv_text
+from lib.companion.csv_files import csv_text, refuse_lacking
 from lib.companion.sweep import imports, portable, settings
 from lib.companion.sweep.context import Context, Stopped
 
@@ -302,3 +302,28 @@ def run_one(
         except Exception:  # reported in full by the sweep; the other configurations go on
             outcome |= {"status": "failed", "traceback": traceback.format_exc()}
         return outcome | {"seconds": time.monotonic() - started}
+
+
+def upgraded(rows: pd.DataFrame, experiment: ModuleType, index: Sequence[str], called: str) -> pd.DataFrame:
+    """Bring the rows of a run file to the experiment's columns of today; a file may have been written before these.
+
+    Args:
+        index: the columns that tell a row from others.
+        called: how errors name the file.
+
+    Raises:
+        BadInput: a column is missing, a row lacks what tells it from others, or stands there twice.
+    """
+    before = rows
+    try:
+        rows = experiment.upgrade(rows) if hasattr(experiment, "upgrade") else rows
+    except (KeyError, AttributeError) as error:  # what pandas raises of a column that is not there
+        refuse_lacking(before, experiment.COLUMNS, called)
+        raise BadInput(f"{called} cannot be brought up to date: {error}") from error
+    refuse_lacking(rows, experiment.COLUMNS, called)
+    if (absent := rows[list(index)].isna()).any(axis=None):
+        name = absent.any().idxmax()
+        raise BadInput(f"{called} says no {name} in line {int(absent[name].argmax()) + 2}")
+    if (twice := rows.duplicated()).any():
+        raise BadInput(f"{called} has a row twice, in line {int(twice.argmax()) + 2}")
+    return rows

@@ -23,8 +23,8 @@ import yaml
 
 from lib import base
 from lib.base import BadInput, atomic
-from lib.companion.csv_files import csv_text, read_csv, refuse_lacking, write_text
-from lib.companion.sweep.grid import Grid, key
+from lib.companion.csv_files import csv_text, read_csv, write_text
+from lib.companion.sweep.grid import Grid, key, upgraded
 from lib.companion.sweep.settings import read_yaml
 
 MOST_SEEDS = 20  # of a sweep that one may go on from, where its file does not show more
@@ -162,16 +162,9 @@ def read_rows(csv: Path, work: Grid) -> pd.DataFrame:
     """Read the rows of a run file in the experiment's columns of today.
 
     Raises:
-        BadInput: no table, a column is missing, or a row lacks what tells it from others.
+        BadInput: no table, or as `grid.upgraded`.
     """
-    table = read_csv(csv)
-    if hasattr(work.experiment, "upgrade"):
-        table = work.experiment.upgrade(table)
-    columns = list(work.experiment.COLUMNS)
-    refuse_lacking(table, columns, csv.name)
-    if (lost := table[list(work.index)].isna().any()).any():
-        raise BadInput(f"{csv.name} has a row without {lost.idxmax()}")
-    return table[columns]
+    return upgraded(read_csv(csv), work.experiment, work.index, csv.name)[list(work.experiment.COLUMNS)]
 
 
 def _groups(csv: Path, work: Grid, origin: Mapping[str, Any]) -> dict[tuple, list[dict]]:
@@ -189,13 +182,22 @@ def _groups(csv: Path, work: Grid, origin: Mapping[str, Any]) -> dict[tuple, lis
 def _origin(csv: Path) -> dict:
     """What the provenance tells of a run file: of the one it is for, or of the one that it was to replace (`write`)."""
     path, digest = beside(csv), hashlib.sha256(csv.read_bytes()).hexdigest()
-    origin = _checked(path, read_yaml(path))
+    origin = read(path)
     if origin["sha256"] != digest and "before" in origin:
         origin = _checked(path, origin["before"])
     if origin["sha256"] != digest:
         what = "check out the two that belong together, or move both away: the store keeps what it has"
         raise BadInput(f"it is not the file that {path.name} describes; {what}")
     return origin
+
+
+def read(path: Path) -> dict:
+    """Read a provenance file.
+
+    Raises:
+        BadInput: it is no YAML, or lacks what it takes to go on from it.
+    """
+    return _checked(path, read_yaml(path))
 
 
 def _checked(path: Path, origin: Any) -> dict:

@@ -236,12 +236,12 @@ def _share(said: Sequence[bool]) -> Interval:
     """The percentage of seeds that say yes, with Clopper and Pearson's interval, which has a width at 0 and 100 too."""
     share, of = sum(map(bool, said)) / len(said), len(said)
 
-    def at(seeds: int) -> tuple[float, float]:
+    def ends(seeds: int = of, sure: float = 0.95) -> tuple[float, float]:
         yes, no = share * seeds, (1 - share) * seeds
-        low = beta.ppf(0.025, yes, no + 1) if yes else 0.0
-        return 100 * float(low), 100 * float(beta.ppf(0.975, yes + 1, no) if no else 1.0)
+        low = beta.ppf(0.5 - sure / 2, yes, no + 1) if yes else 0.0
+        return 100 * float(low), 100 * float(beta.ppf(0.5 + sure / 2, yes + 1, no) if no else 1.0)
 
-    return Interval(100 * share, *at(of), of, at=at)
+    return Interval(100 * share, *ends(), of, at=ends, sure=lambda sure: ends(sure=sure))
 
 
 def weights(network: str, architecture: str) -> int:

@@ -212,14 +212,21 @@ def _share_above(experiments: Sequence[np.ndarray], draw: np.random.Generator) -
     """Compute the share of experiments whose mean over seeds is 0 or more, see `share_kept`."""
     single = np.array([len(above) == 1 for above in experiments])[:, None]
 
-    def ends(draw: np.random.Generator, seeds: int | None = None) -> tuple[float, float]:
+    def ends(draw: np.random.Generator, seeds: int | None = None, sure: float = 0.95) -> tuple[float, float]:
         keeps = np.array([_means(above, draw, seeds) >= 0 for above in experiments])
-        low = np.percentile(np.mean(keeps & ~single, axis=0), 2.5)
-        return float(low), float(np.percentile(np.mean(keeps | single, axis=0), 97.5))
+        low = np.percentile(np.mean(keeps & ~single, axis=0), 50 - 50 * sure)
+        return float(low), float(np.percentile(np.mean(keeps | single, axis=0), 50 + 50 * sure))
 
     value = float(np.mean([above.mean() >= 0 for above in experiments]))
     fewest = min(len(above) for above in experiments)
-    return Interval(value, *ends(draw), fewest, at=lambda seeds: ends(np.random.default_rng(0), seeds))
+
+    def at(seeds: int) -> tuple[float, float]:
+        return ends(np.random.default_rng(0), seeds)
+
+    def surely(confidence: float) -> tuple[float, float]:
+        return ends(np.random.default_rng(0), sure=confidence)
+
+    return Interval(value, *ends(draw), fewest, at=at, sure=surely)
 
 
 def _means(sample: np.ndarray, draw: np.random.Generator, seeds: int | None = None) -> np.ndarray:

@@ -65,18 +65,21 @@ def log_interval(
     if total == 0:
         return Interval(values[0], values[0], values[0], count)
 
-    def ends(of_seeds: float, of_speakers: float, freedom: int) -> tuple[float, float]:
+    def ends(of_seeds: float, of_speakers: float, freedom: int, sure: float = confidence) -> tuple[float, float]:
         total = of_seeds + of_speakers
         together = total**2 / (of_seeds**2 / freedom + of_speakers**2 / (len(draws) - 1))
-        half = float(stats.t.ppf(0.5 + confidence / 2, together) * np.sqrt(total))
+        half = float(stats.t.ppf(0.5 + sure / 2, together) * np.sqrt(total))
         return values[0] - half, values[0] + half
 
     def at(number: int) -> tuple[float, float]:  # of seeds of every system
         fewer = count / number
         return ends(fewer * of_seeds, of_speakers - falls + fewer * falls, counted * (number - 1))
 
-    low, high = ends(of_seeds, of_speakers, freedom)
-    return Interval(values[0], low, high, count, of_seeds=float((of_seeds + falls) / total), at=at)
+    def surely(confidence: float) -> tuple[float, float]:
+        return ends(of_seeds, of_speakers, freedom, confidence)
+
+    share = float((of_seeds + falls) / total)
+    return Interval(values[0], *surely(confidence), count, of_seeds=share, at=at, sure=surely)
 
 
 def _of_systems(relative: pd.DataFrame, coefficients: pd.Series) -> tuple[float, int, int, float]:

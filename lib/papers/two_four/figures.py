@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pandas as pd
 
 from lib.companion import plots
 from lib.companion.pairs import last
-from lib.companion.statistics import interval
 from lib.papers.two_four.measures import INDEX, difference
 
 
@@ -26,7 +24,7 @@ def variants(runs: pd.DataFrame, scale: str) -> pd.DataFrame:
                     "scale": scale,
                     "seeds": len(mine),
                     "epochs": mine.epoch.max(),
-                    "accuracy, %": _percent(mine.accuracy.tolist()),
+                    "accuracy, %": plots.percent(mine.accuracy.tolist()),
                     "sparsity, %": round(100 * mine.sparsity.mean(), 2),
                     "MFLOPs": round(mine.flops.mean() / 1e6, 2),
                 }
@@ -43,7 +41,7 @@ def side_by_side(runs: pd.DataFrame, chosen: Sequence[str], scale: str) -> pd.Da
         of_variant = {variant: mine.accuracy[mine.variant == variant].tolist() for variant in chosen}
         row = {"network": plots.task(data, network), "scale": scale, "seeds": mine.seed.nunique()}
         row |= {"epochs a session": mine.epoch[mine.variant == "dense"].max()}
-        row |= {plots.label(v): _percent(values) if values else "" for v, values in of_variant.items()}
+        row |= {plots.label(v): plots.percent(values) if values else "" for v, values in of_variant.items()}
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -60,9 +58,3 @@ def differences(runs: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> pd.Data
         for cell, points in difference(runs, variant, against).items()
     ]
     return pd.DataFrame(rows)
-
-
-def _percent(accuracies: Sequence[float]) -> str:
-    """The mean with its interval, cut off at 0 and 100 %: Student's t does not know that there is nothing beyond."""
-    found = interval(list(accuracies))
-    return plots.interval_text(replace(found, low=max(found.low, 0.0), high=min(found.high, 100.0)))

@@ -48,6 +48,26 @@ def test_a_ground_that_fails_by_the_same_number_in_every_seed_decides_nothing_an
         assert table.verdict.tolist() == [verdict, "undecided"]
 
 
+def test_a_ground_holds_where_one_of_its_cells_does_and_another_fails_by_the_same_number(tmp_path: Path):
+    cells = {("digits", "a"): ([50.0, 50.0], [51.0, 51.0]), ("digits", "b"): ([50.0, 50.0], [59.0, 59.1])}
+    results = runs(tmp_path, cells)
+    upon = replace(claim(), id="upon", presupposes=("ground",), measure=claim().measure | {"only": {"data": "moons"}})
+    ground = replace(claim(holds_if={"above": 5}), id="ground")
+    runs(tmp_path, cells | {("moons", "c"): ([50.0, 50.0], [51.0, 51.1])})
+    ground = replace(ground, measure=ground.measure | {"only": {"data": "digits"}})
+    row = judged(results, upon, ground)
+    assert row["verdict"] == "reproduced"  # the ground's own verdict is open: one cell holds, one decides nothing
+
+
+def test_a_ground_does_not_speak_for_a_cell_whose_name_begins_as_its_own(tmp_path: Path):
+    cells = {("digits", "a"): ([50.0, 50.0], [51.0, 51.1]), ("digits", "a_wide"): ([50.0, 50.0], [59.0, 59.1])}
+    upon = replace(claim(), id="upon", presupposes=("ground",))
+    _, found = judge([paper(upon, replace(claim(holds_if={"above": 5}), id="ground"))], "quick", runs(tmp_path, cells))
+    mine = found[found.id == "upon"].set_index("cell")
+    assert mine.verdict.to_dict() == {"digits/a": "moot", "digits/a_wide": "reproduced"}
+    assert not mine.reason["digits/a_wide"]  # and nothing about it is open
+
+
 def test_a_ground_speaks_for_the_cell_of_its_name(tmp_path: Path):
     upon = replace(claim(holds_if={"above": -99}), id="upon", presupposes=("ground",))
     table, cells = judge([paper(upon, replace(claim(), id="ground"))], "quick", runs(tmp_path, CELLS))

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from scipy import stats
 
 from lib.base import BadInput
 from lib.companion.claims.scorecard import by_holm, largest, looked_first
@@ -124,25 +123,25 @@ def test_a_note_that_owns_up_to_a_look_is_told_from_one_that_does_not():
 
 
 def test_the_cells_of_a_claim_share_one_risk_by_holm():
-    """With three seeds Student's factor is 4.303: a bound at half / 4.303 x t lies at the chance that t has."""
-
     def cell(name: str, at: str, chance: float, verdict: str) -> dict:
-        mean = stats.t.isf(chance / 2, 2) / stats.t.isf(0.025, 2) * (1 if verdict == "reproduced" else -1)
-        known = {"id": name, "cell": at, "measured": mean, "low": mean - 1, "high": mean + 1, "seeds": 3}
-        return known | {"verdict": verdict}
+        return {"id": name, "cell": at, "chance": chance, "verdict": verdict}
 
     cells = [
         cell("all", "a", 0.049, "reproduced"), cell("all", "b", 0.049, "reproduced"),  # chance would need both
-        cell("loose", "a", 0.017, "reproduced"),
-        cell("loose", "b", 0.5, "undecided"), cell("loose", "c", 0.5, "undecided"),
-        cell("clear", "a", 0.016, "differs"),
-        cell("clear", "b", 0.5, "undecided"), cell("clear", "c", 0.5, "undecided"),
+        cell("loose", "a", 0.017, "reproduced"), cell("loose", "b", 1, "undecided"), cell("loose", "c", 1, "undecided"),
+        cell("clear", "a", 0.016, "differs"), cell("clear", "b", 1, "undecided"), cell("clear", "c", 1, "undecided"),
         cell("behind", "a", 0.016, "differs"),  # the second has to be below 0.05 / 2, the first below 0.05 / 3
-        cell("behind", "b", 0.024, "reproduced"), cell("behind", "c", 0.06, "undecided"),
+        cell("behind", "b", 0.024, "reproduced"), cell("behind", "c", 1, "undecided"),
         cell("none", "a", 0.03, "reproduced"), cell("none", "b", 0.04, "differs"),  # the first fails, so none may pass
         cell("one", "a", 0.04, "differs"), cell("one", "b", 0.04, "moot"),
+        cell("exact", "a", 0, "differs"), cell("exact", "b", 1, "undecided"),
+        cell("unknown", "a", float("nan"), "differs"), cell("unknown", "b", 1, "undecided"),
     ]  # fmt: skip
-    found = by_holm(pd.DataFrame(cells), {name: {"above": 0} for name in {one["id"] for one in cells}})
-    assert found == {"loose": "undecided", "clear": "differs", "behind": "partly", "none": "undecided"}
-    exact = pd.DataFrame([cells[-2] | {"id": "exact", "low": -1, "high": -1}, cells[3] | {"id": "exact"}])
-    assert by_holm(exact, {"exact": {"at_least": 0}}) == {"exact": "differs"}
+    assert by_holm(pd.DataFrame(cells)) == {
+        "loose": "undecided",
+        "clear": "differs",
+        "behind": "partly",
+        "none": "undecided",
+        "exact": "differs",
+        "unknown": "undecided",
+    }

@@ -174,7 +174,7 @@ DAMAGES = {
     "empty": (lambda csv: csv.write_text(""), {}, "toy.csv is no table: No columns to parse from file"),
     "binary": (lambda csv: csv.write_bytes(b"\xff\xfe\x00\x9f" * 9), {}, "toy.csv is no table"),
     "ragged": (lambda csv: csv.write_text(csv.read_text() + "b,9,9,9,9\n"), {}, "toy.csv is no table"),
-    "no name": (lambda csv: csv.write_text(csv.read_text().replace("b,2", ",2")), {}, "toy.csv has a row without name"),
+    "no name": (lambda csv: csv.write_text(csv.read_text().replace("b,2", ",2")), {}, "toy.csv says no name in line"),
     "no list": (None, {"finished": 5}, "toy.provenance.yaml is damaged: finished is 5"),
     "no text": (None, {"source_hash": 7}, "toy.provenance.yaml is damaged: source_hash is 7"),
     "no keys": (None, {"finished": [1, 2]}, "toy.provenance.yaml is damaged: a part's finished are no keys"),
@@ -287,7 +287,7 @@ def test_a_run_file_with_a_blank_cell_is_kept_when_fewer_rows_take_its_place(toy
     blank = toys.TABLE.replace("c,1,1", ",1,1").encode()
     toys.csv().write_bytes(blank)
     assert toys("--budget", "0s") == 0
-    assert toys.err == "lib.sweep: toy.csv has a row without name; kept as toy.csv.damaged"
+    assert toys.err == "lib.sweep: toy.csv says no name in line 9; kept as toy.csv.damaged"
     assert toys.csv().with_name("toy.csv.damaged").read_bytes() == blank
     assert toys.csv().read_text() == "name,step,value\n"
 

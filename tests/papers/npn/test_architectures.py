@@ -96,6 +96,8 @@ def test_an_expansion_has_to_spare_where_every_layer_has_a_closed_gate():
     assert (share.low, share.high) == pytest.approx((100 * ends.low, 100 * ends.high))
     ends = binomtest(10, 40).proportion_ci()
     assert share.at(40) == pytest.approx((100 * ends.low, 100 * ends.high))
+    ends = binomtest(1, 4).proportion_ci(0.99)
+    assert share.sure(0.99) == pytest.approx((100 * ends.low, 100 * ends.high))
 
 
 def test_layers_that_grew_alike_have_closed_nothing():

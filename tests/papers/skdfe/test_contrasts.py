@@ -59,6 +59,8 @@ def test_seeds_that_would_decide_are_those_of_samples_with_the_same_variances():
     again = log_interval(sample(8), contrast)
     assert measured.at(8) == pytest.approx((again.low, again.high))
     assert measured.at(2) == pytest.approx((measured.low, measured.high))
+    surer = log_interval(sample(2), contrast, confidence=0.99)
+    assert measured.sure(0.99) == (surer.low, surer.high)
     needed = seeds_to_decide(measured, {"below": 0})
     assert log_interval(sample(needed + needed % 2), contrast).high < 0
     assert seeds_to_decide(measured, {"below": -0.07}) is None  # nearer to the value than what the speakers add
@@ -188,3 +190,14 @@ def test_systems_are_compared_by_the_longest_schedule_that_has_all_of_them():
     ((cell, found),) = measures.improvement(long, [deep], [plain]).items()  # trained by the shorter one alone
     assert (cell, round(found.value)) == ("voices/all, width 4, 8 epochs", 20)
     assert list(measures.error(long, plain)) == ["voices/all, width 4, 25 epochs"]
+
+
+def test_what_seeds_do_on_single_speakers_is_never_more_than_what_speakers_do():
+    """Two seeds that err on speakers in opposite ways cancel in the mean: the draws then tell less than either seed."""
+    seeds = np.array([[0, 0.2, -0.2, 0.2, -0.2], [0, -0.2, 0.2, -0.2, 0.2]])
+    errors = of(np.exp(seeds[None] + 0.01 * np.arange(4)[:, None, None] * np.array([0, 1, -1, -1, 1.0])))
+    found = log_interval(errors + np.array([0.1, -0.1] * 4)[:, None], {"a": 1, "b": -1})
+    ends = found.at(10**6)
+    assert 0 <= found.of_seeds <= 1
+    assert np.isfinite(ends).all()
+    assert ends[0] <= found.value <= ends[1]

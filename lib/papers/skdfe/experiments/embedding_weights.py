@@ -145,8 +145,8 @@ def main(words: list[str] | None = None) -> None:
         with base.locked(store, "a choice of weights"):
             found = choose(settings, store, lambda table: write_csv(table, csv))
             shutil.rmtree(store, ignore_errors=True)  # the rows are in the table now
-    for _, row in found[found.chosen].drop_duplicates([*TASK, "distillation"]).iterrows():
-        print(f"{row.data}, {row.network} from {row.teacher}: {row.distillation} {row.weight}")
+        for _, row in found[found.chosen].drop_duplicates([*TASK, "distillation"]).iterrows():
+            print(f"{row.data}, {row.network} from {row.teacher}: {row.distillation} {row.weight}")
 
 
 if __name__ == "__main__":
