@@ -61,7 +61,7 @@ data: env ## the public data sets that data.dvc locks, into data/ (240 MB; not n
 
 # with the settings under which the notebooks were executed: a sentence that they state would stop at other numbers
 lab: env ## Jupyter on the notebooks
-	eval "$$($(RUN) -m lib.companion.sweep.portable)" && jupyter lab notebooks
+	eval "$$($(RUN) -m lib.companion.sweep.portable)" && jupyter lab $(OPTIONS) notebooks
 
 lock: ## requirements.txt from the ranges in pyproject.toml; OPTIONS=--upgrade also moves what is locked already
 	$(PYTHON) -m venv --clear .lock

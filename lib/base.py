@@ -9,8 +9,10 @@ import itertools
 import math
 import os
 import secrets
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -53,25 +55,27 @@ class BadInput(ValueError):
 
 @contextmanager
 def program(name: str, stopped: str = "stopped; files are whole, the same command starts again") -> Iterator[None]:
-    """Do the work of a command line: bad input, training that diverges, a full disk and Ctrl-C end it with a line on
-    stderr, no traceback.
+    """Do the work of a command line: bad input, training that diverges, a full disk, Ctrl-C and SIGTERM end it with a
+    line on stderr, no traceback.
 
     Args:
         name: how the line begins, such as "lib.sweep".
-        stopped: what is said after Ctrl-C.
+        stopped: what is said after Ctrl-C, and after SIGTERM, by which batch systems and `timeout` stop a program.
 
     Raises:
         SystemExit: status 2 for bad input, training that has diverged and what the disk refuses, 130 for Ctrl-C,
-            141 for a closed pipe.
+            141 for a closed pipe, 143 for SIGTERM.
     """
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, _terminated) if main else None
     try:
         yield
     except (BadInput, FloatingPointError) as error:
         print(f"{name}: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         print(f"{name}: {stopped}", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(143 if stop.args else 130)
     except BrokenPipeError:  # who reads what is printed, such as `head`, has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
         sys.exit(141)
@@ -80,6 +84,14 @@ def program(name: str, stopped: str = "stopped; files are whole, the same comman
         after = "" if isinstance(error, FileNotFoundError) else "; files are whole, the same command goes on"
         print(f"{name}: {where}{error.strerror or error}{after}", file=sys.stderr)
         sys.exit(2)
+    finally:
+        if main:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _terminated(number: int, frame: object) -> None:
+    """Take SIGTERM for Ctrl-C: whoever tidies up after that does so now, too."""
+    raise KeyboardInterrupt(number)
 
 
 @contextmanager
@@ -87,8 +99,12 @@ def extra(name: str, package: str = "companion") -> Iterator[None]:
     """Import what a program stands on, or say in a line which of this project's extras brings it.
 
     Raises:
-        SystemExit: status 2 if a package is not installed, 130 for Ctrl-C while packages are being loaded.
+        SystemExit: status 2 if a package is not installed or a program of the companion is asked for outside a
+            checkout, 130 for Ctrl-C while packages are being loaded.
     """
+    if package == "companion" and not PARAMS.exists():
+        print(f"{name}: works in a checkout of the repository, where params.yaml lies, and not alone", file=sys.stderr)
+        sys.exit(2)
     try:
         yield
     except ModuleNotFoundError as error:

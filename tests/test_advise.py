@@ -1,5 +1,6 @@
 """Advice before pruning: the right products are measured, and times become the right words. No time is asserted."""
 
+import signal
 import sys
 
 import pandas as pd
@@ -144,6 +145,22 @@ def test_ctrl_c_while_packages_are_loaded_is_one_line(capsys):
     with pytest.raises(SystemExit) as stop, base.extra("lib.some"):
         raise KeyboardInterrupt
     assert (stop.value.code, capsys.readouterr().err) == (130, "lib.some: stopped before it began\n")
+
+
+def test_a_program_of_the_companion_says_outside_a_checkout_where_it_works(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(base, "PARAMS", tmp_path / "params.yaml")
+    with pytest.raises(SystemExit) as stop, base.extra("lib.some"):
+        raise AssertionError("it went on")
+    said = "lib.some: works in a checkout of the repository, where params.yaml lies, and not alone\n"
+    assert (stop.value.code, capsys.readouterr().err) == (2, said)
+
+
+def test_sigterm_ends_a_program_as_ctrl_c_does_and_later_means_what_it_meant(capsys):
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as stop, base.program("lib.some", "stopped, nothing is lost"):
+        signal.raise_signal(signal.SIGTERM)
+    assert (stop.value.code, capsys.readouterr().err) == (143, "lib.some: stopped, nothing is lost\n")
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_of_ten_thousand_coins_the_bound_lies_above_the_middle_in_at_most_one_of_forty():

@@ -15,7 +15,8 @@ import pandas as pd
 from lib import base
 from lib.base import BadInput
 from lib.companion.csv_files import read_csv
-from lib.companion.results import VERDICTS, read_claims
+from lib.companion.results import read_claims
+from lib.companion.statistics import VERDICTS
 from lib.companion.sweep.settings import SCALES
 
 SHOWN = 4  # claims whose verdict has changed that are named; more are counted

@@ -1,4 +1,6 @@
-"""Read and write tables and texts as the project keeps them: every CSV file goes through here, in one format."""
+"""Read and write tables and texts as the project keeps them: every CSV file of the pipeline goes through here, in
+one format.
+"""
 
 from __future__ import annotations
 

@@ -62,16 +62,24 @@ def main(words: list[str] | None = None) -> None:
         # a kernel works in the notebooks' folder, where `lib` would be the installed copy, not the one that asks
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(base.ROOT), os.environ.get("PYTHONPATH"))))
         if asked.all == bool(asked.names):
-            raise BadInput("name one notebook or more, or say --all, and not both")
-        base.refuse_twice(names=asked.names)
+            raise BadInput("name one notebook or more, or say --all: one of the two")
+        chosen = [named(word) for word in asked.names] or names()
+        base.refuse_twice(names=chosen)
         out = asked.results.resolve()
         given = dict(parameter(text) for text in asked.parameter)
-        execute_all(names() if asked.all else asked.names, {"out": str(out), **given}, out / "notebooks")
+        execute_all(chosen, {"out": str(out), **given}, out / "notebooks")
 
 
 def names(folder: Path = base.NOTEBOOKS) -> list[str]:
     """List the notebooks in reading order."""
     return sorted(path.stem for path in folder.glob("*.ipynb"))
+
+
+def named(word: str, folder: Path = base.NOTEBOOKS) -> str:
+    """Find the notebook that a word names: its name, a path to it, or its number, such as 61."""
+    name = Path(word).stem if word.endswith(".ipynb") else word
+    numbered = [one for one in names(folder) if one.startswith(f"{name}_")]
+    return numbered[0] if len(numbered) == 1 else name
 
 
 def parameter(text: str) -> tuple[str, object]:

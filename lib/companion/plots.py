@@ -19,7 +19,7 @@ from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 from lib.companion.results import drawn
 from lib.companion.statistics import DIFFERS, MOOT, NOT_RUN, PARTLY, REPRODUCED, UNDECIDED, Interval, interval
 
-# Okabe and Ito's palette, told apart by colour-blind readers; each variant also has a marker and a line of its own.
+# Okabe and Ito's palette, told apart by colour-blind readers; in a figure each variant has its own marker and line.
 BLUE, ORANGE, GREEN, RED, SKY, PINK, YELLOW, GREY = (
     "#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#F0E442", "#7F7F7F",
 )  # fmt: skip

@@ -15,6 +15,7 @@ import pandas as pd
 from lib import base
 from lib.base import BadInput
 from lib.companion.csv_files import read_csv, write_csv, write_text
+from lib.companion.statistics import VERDICTS
 from lib.companion.sweep import provenance
 from lib.companion.sweep.grid import index_of, module_of, names, upgraded
 from lib.companion.sweep.settings import SCALES
@@ -22,7 +23,6 @@ from lib.companion.sweep.settings import SCALES
 if TYPE_CHECKING:  # sweeps draw nothing, and matplotlib takes half a second to load
     from matplotlib.figure import Figure
 
-VERDICTS = ("reproduced", "partly", "undecided", "differs", "moot", "not run")  # on a claim
 CLAIMS = (  # columns of results/SCALE/claims.csv
     "id", "paper", "where", "says", "printed", "measured", "low", "high", "seeds", "cells", "data", "verdict", "needs",
     "why", "note", "runs",

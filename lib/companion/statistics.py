@@ -11,8 +11,8 @@ import numpy as np
 from scipy import stats
 
 from lib.base import BadInput
-from lib.companion.results import VERDICTS
 
+VERDICTS = ("reproduced", "partly", "undecided", "differs", "moot", "not run")  # on a claim
 REPRODUCED, PARTLY, UNDECIDED, DIFFERS, MOOT, NOT_RUN = VERDICTS
 MOST_SEEDS = 10**9  # an interval of so many is as narrow as seeds can make it
 SAME = 1e-9  # numbers that differ by less are one number: a file has six digits, and differences are rounded

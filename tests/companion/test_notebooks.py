@@ -234,6 +234,22 @@ def test_an_unknown_notebook_is_one_line():
     ]
 
 
+def test_a_notebook_is_named_by_its_name_its_number_or_a_path():
+    words = ("61_scorecard", "61", "61_scorecard.ipynb", "notebooks/61_scorecard.ipynb")
+    assert {notebook.named(word) for word in words} == {"61_scorecard"}
+    assert notebook.named("6") == "6"  # no number of one, and refused later
+
+
+def test_a_kernel_that_does_not_start_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    def dies(*names: object, **more: object) -> None:
+        raise RuntimeError("Kernel died before replying to kernel_info")
+
+    monkeypatch.setattr(notebook.papermill, "execute_notebook", dies)
+    line = r"example\.ipynb: its kernel did not start: Kernel died before replying to kernel_info"
+    with pytest.raises(BadInput, match=line):
+        notebook.execute("example", {}, folder / "x.ipynb", folder)
+
+
 def test_parameters_are_read_as_yaml():
     assert notebook.parameter("flag=false") == ("flag", False)
     assert notebook.parameter("rate=0.001") == ("rate", 0.001)

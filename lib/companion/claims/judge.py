@@ -19,13 +19,14 @@ from lib.base import BadInput
 from lib.companion.claims.papers import Claim, Paper, grounds_first
 from lib.companion.csv_files import read_csv
 from lib.companion.pairs import WentWrong
-from lib.companion.results import CELLS, CLAIMS, VERDICTS, read_runs
+from lib.companion.results import CELLS, CLAIMS, read_runs
 from lib.companion.statistics import (
     DIFFERS,
     MOOT,
     NOT_RUN,
     REPRODUCED,
     UNDECIDED,
+    VERDICTS,
     Interval,
     chance,
     interval,

@@ -18,8 +18,8 @@ from lib.base import BadInput
 from lib.companion.claims.judge import text_of
 from lib.companion.claims.scorecard import looked_first
 from lib.companion.csv_files import write_text
-from lib.companion.results import VERDICTS, read_cells, read_scorecard
-from lib.companion.statistics import MOOT, NOT_RUN, PARTLY, REPRODUCED, Interval
+from lib.companion.results import read_cells, read_scorecard
+from lib.companion.statistics import MOOT, NOT_RUN, PARTLY, REPRODUCED, VERDICTS, Interval
 
 FOUND = base.PAPERS / "found.md"
 # Arithmetic of a definition can hardly fail, and controls are our questions: neither counts as a paper's success.

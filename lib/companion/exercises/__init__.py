@@ -1,8 +1,8 @@
 """Check answers to exercises: `check("20.1", answer)` says right, or wrong with a hint; `hint("20.1")` gives another.
 
 An exercise's number begins with its notebook's, and that with its paper's: 20.1 is one of paper 2, whose folder has
-them in exercises.py. It never says the solution. The right answer is computed by the library, so it cannot go stale;
-worked solutions live in the tests.
+them in exercises.py. It never says the solution. Most right answers are computed by the library; those that are
+typed are kept from going stale by the tests, where worked solutions live.
 """
 
 from __future__ import annotations

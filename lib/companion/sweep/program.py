@@ -148,7 +148,7 @@ def experiments(asked: argparse.Namespace) -> list[str]:
         BadInput: neither or both are asked for, one stands there twice, or there are no settings of the scale.
     """
     if asked.all == bool(asked.experiments):
-        raise BadInput("name one experiment or more, or say --all for every one of the scale, and not both")
+        raise BadInput("name one experiment or more, or say --all for every one of the scale: one of the two")
     base.refuse_twice(experiments=asked.experiments)
     return settings.experiments(asked.scale, asked.params) if asked.all else asked.experiments
 

@@ -69,8 +69,8 @@ def test_a_pool_that_was_interrupted_goes_on(twins):
 @pytest.mark.parametrize(
     ("asked", "line"),
     [
-        ([], "name one experiment or more, or say --all for every one of the scale, and not both"),
-        (["toy", "--all"], "name one experiment or more, or say --all for every one of the scale, and not both"),
+        ([], "name one experiment or more, or say --all for every one of the scale: one of the two"),
+        (["toy", "--all"], "name one experiment or more, or say --all for every one of the scale: one of the two"),
         (["toy", "toy"], "'toy' stands there twice"),
         (["toy", "twin", "--resume-from", "x.csv"], "--resume-from FILE is for one experiment at a time"),
     ],

@@ -99,7 +99,7 @@ def configurations(settings: Settings) -> list[dict]:
 
 
 def units(configuration: dict) -> int:
-    """Count the epochs of one configuration: nine sessions and two of double length, and the shorter ones."""
+    """Count the epochs: twelve sessions' (two halves, seven whole, two of double length), and the shorter ones."""
     epochs = configuration["training"]["epochs"]
     return 12 * epochs + sum(round(share * epochs) for share in configuration["shares"])
 
