@@ -120,9 +120,10 @@ def _judged(claim: Mapping[str, object], cells: Sequence[Mapping[str, object]]) 
         }
         for cell in cells
     ]
-    if len({cell["verdict"] for cell in cells}) > 1:
+    verdicts = [cell["verdict"] for cell in cells]
+    if len(set(verdicts)) > 1:
         empty = dict.fromkeys((MEASURED, "seeds", "data"), "")
-        rows.append(empty | {"judged on": TOGETHER, "verdict": headline(claim)})
+        rows.append(empty | {"judged on": TOGETHER, "verdict": headline(claim["verdict"], verdicts)})
     return rows
 
 

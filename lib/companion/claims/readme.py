@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -53,27 +53,29 @@ def end(part: str) -> str:
     return f"<!-- {part}: end -->"
 
 
-def table(claims: pd.DataFrame, shown_in: Mapping[str, str] | None = None) -> str:
+def table(claims: pd.DataFrame, cells: pd.DataFrame, shown_in: Mapping[str, str] | None = None) -> str:
     """Write the claims as a Markdown table, each cell of a claim on a line of its own.
 
     Args:
+        cells: of these claims, as `read_cells` gives them.
         shown_in: {claim's id: links to the notebooks that name it}; when given, each claim can be linked to by its id.
     """
     lines = ["| claim | printed | measured | criterion | verdict | scale, data |", "|---|---|---|---|---|---|"]
+    verdicts = cells.groupby("id").verdict.agg(list)
     for row in claims.to_dict("records"):
         ran = row["verdict"] != NOT_RUN
         address = "" if shown_in is None else f'<a id="{row["id"]}"></a>'
         places = f"; notebook {shown_in[row['id']]}" if shown_in and shown_in[row["id"]] else ""
-        cells = [
+        texts = [
             f"{address}{row['says']} ({row['where']}; `{row['id']}`{places})",
             row["printed"],
             measured_text(row, "<br>"),
         ]
-        cells += [row["criterion"] + (f" ({row['note']})" if row["note"] else "")]
-        cells += [f"**{headline(row)}**" if ran else f"not run: {_lacks(row)}"]
+        texts += [row["criterion"] + (f" ({row['note']})" if row["note"] else "")]
+        texts += [f"**{headline(row['verdict'], verdicts[row['id']])}**" if ran else f"not run: {_lacks(row)}"]
         scale = row["scale"] if "runs" not in row or row["runs"] else ""  # a definition or a timing belongs to none
-        cells += [", ".join(part for part in (scale, row["data"]) if part)]
-        lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
+        texts += [", ".join(part for part in (scale, row["data"]) if part)]
+        lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in texts) + " |")
     return "\n".join(lines)
 
 
@@ -108,12 +110,12 @@ def totals(claims: pd.DataFrame) -> str:
     return f"{first}{numbers}. {second} {third} Of {arithmetic.sum()} arithmetic rows {arithmetic[VERDICTS[0]]} hold."
 
 
-def page(claims: pd.DataFrame, shown_in: Mapping[str, str] | None = None) -> str:
-    """Write results/claims.md: how to read it, the counts, and a table a paper; `shown_in` as in `table`."""
+def page(claims: pd.DataFrame, cells: pd.DataFrame, shown_in: Mapping[str, str] | None = None) -> str:
+    """Write results/claims.md: how to read it, the counts, and a table a paper; arguments as of `table`."""
     parts = [HEAD, summary(claims)]
     for paper, mine in claims.groupby("paper"):
         address = "" if shown_in is None else f'<a id="paper-{paper}"></a>\n\n'
-        parts.append(f"{address}## Paper {paper}: {len(mine)} claims\n\n{table(mine, shown_in)}")
+        parts.append(f"{address}## Paper {paper}: {len(mine)} claims\n\n{table(mine, cells, shown_in)}")
     return "\n\n".join(parts) + "\n"
 
 
@@ -219,11 +221,12 @@ def _texts(readme: Path | None, results: Path, template: Path) -> dict[Path, str
     if readme is not None and not readme.exists():
         raise BadInput(f"{readme} does not exist; it would hold the counts of the claims")
     claims = read_scorecard(results)
-    every_claim = {results / "claims.md": page(claims)}
+    cells = read_cells(claims, results)
+    every_claim = {results / "claims.md": page(claims, cells)}
     if readme is None:
         return every_claim
     counted = f"{totals(claims)}\n\n{summary(claims)}"
-    parts = {"found": found(template.read_text(), claims, read_cells(claims, results)), "counts": counted}
+    parts = {"found": found(template.read_text(), claims, cells), "counts": counted}
     return {readme: updated(readme.read_text(), parts), **every_claim}
 
 
@@ -239,14 +242,13 @@ def numbers_text(row: Mapping[str, object]) -> str:
     return text_of(Interval(*(float(row[name]) for name in ("measured", "low", "high")), int(row["seeds"])))
 
 
-def headline(row: Mapping[str, object]) -> str:
-    """Write a claim's verdict and, where its cells do not agree, of how many it is: "reproduced (1 of 2; 1 moot)"."""
-    verdict = str(row["verdict"])
-    if row["measured"] == "" or int(row["cells"]) < 2:
-        return verdict
-    endings = "|".join(VERDICTS)
-    each = [re.search(rf", ({endings})(?: \(.*\))?$", cell)[1] for cell in row["why"].split("; ")]
-    if set(each) == {verdict}:
+def headline(verdict: str, each: Sequence[str]) -> str:
+    """Write a claim's verdict and, where those of its cells are not `each` the same, of how many it is.
+
+    Returns:
+        Such as "reproduced (1 of 2; 1 moot)".
+    """
+    if set(each) <= {verdict}:
         return verdict
     which, word = (REPRODUCED, f" {REPRODUCED}") if verdict == PARTLY else (verdict, "")
     moot = f"; {each.count(MOOT)} {MOOT}" if MOOT in each else ""

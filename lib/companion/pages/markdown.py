@@ -46,9 +46,10 @@ def write_sources(results: Path, source: Path) -> tuple[list[Lesson], dict[str, 
         (pictures / front.picture_file(lesson)).write_bytes(base64.b64decode(lesson.picture.partition(",")[2]))
     pages, found = {}, ""
     if claims is not None:
-        pages[front.CLAIMS] = readme.page(claims, shown_in(copies, claims.id))
+        cells = read_cells(claims, results)
+        pages[front.CLAIMS] = readme.page(claims, cells, shown_in(copies, claims.id))
         if results.resolve() == base.RESULTS.resolve():  # the sentences are on this checkout's results
-            found = readme.found(readme.FOUND.read_text(), claims, read_cells(claims, results))
+            found = readme.found(readme.FOUND.read_text(), claims, cells)
     if any(lesson.exercises for lesson in lessons):
         pages[front.EXERCISES] = front.exercises(lessons)
     pages |= teaching([lesson.name for lesson in lessons])

@@ -44,8 +44,10 @@ CELL = {
     "low": -0.5,
     "high": 3,
     "seeds": 5,
+    "chance": 1,
     "verdict": "undecided",
-} | {"reason": ""}
+    "reason": "",
+}
 TEXT = "# Title\n\n" + "".join(f"{readme.begin(p)}\n{readme.end(p)}\n\n" for p in ("found", "counts")) + "After.\n"
 
 
@@ -60,8 +62,10 @@ def place(tmp_path: Path) -> tuple[Path, Path, Path]:
     return page, tmp_path, template
 
 
-def line(**change) -> str:
-    return readme.table(pd.DataFrame([ROW | change])).splitlines()[2]
+def line(each: tuple[str, ...] = (), **change) -> str:
+    row = ROW | change
+    cells = pd.DataFrame([CELL | {"verdict": verdict} for verdict in each or [row["verdict"]]])
+    return readme.table(pd.DataFrame([row]), cells).splitlines()[2]
 
 
 def test_a_claim_is_a_line_with_its_verdict_interval_scale_and_what_would_decide_it():
@@ -71,9 +75,15 @@ def test_a_claim_is_a_line_with_its_verdict_interval_scale_and_what_would_decide
 
 
 def test_of_several_cells_each_is_shown_with_its_verdict():
-    two = line(cells=2, why="a: 1 [0, 2], 5 seeds, reproduced; b: -1 [-2, 0], 5 seeds, differs", verdict="partly")
+    two = line(
+        ("reproduced", "differs"),
+        cells=2,
+        why="a: 1 [0, 2], 5 seeds, reproduced; b: -1 [-2, 0], 5 seeds, differs",
+        verdict="partly",
+    )
     assert "| a: 1 [0, 2], 5 seeds, reproduced<br>b: -1 [-2, 0], 5 seeds, differs |" in two
     assert "1.234 [" not in two  # the worst does not stand for all
+    assert "| **partly (1 of 2 reproduced)** |" in two
 
 
 def test_what_is_exact_has_no_interval_and_neither_has_one_seed():
@@ -143,7 +153,7 @@ def test_judged_rows_that_own_up_to_a_look_are_counted():
 def test_each_paper_has_a_table_of_its_own():
     one = {"paper": 1, "verdict": "partly", "kind": "number"}
     claims = pd.DataFrame([ROW, ROW | one | {"kind": "control"}, ROW | one | {"verdict": "moot"}, ROW | one])
-    text = readme.page(claims)
+    text = readme.page(claims, pd.DataFrame([CELL]))
     lines = "| 1 | measured | 0 | 1 | 0 | 0 | 1 | 0 |\n| 1 | our controls | 0 | 1 | 0 | 0 | 0 | 0 |\n"
     assert lines + "| 2 | measured | 0 | 0 | 1 | 0 | 0 | 0 |\n" in text
     before, first, second = text.split("\n## Paper ")
@@ -266,6 +276,7 @@ def test_results_elsewhere_are_told_in_their_own_folder_alone(tmp_path: Path, mo
         program.main(["--results", str(results)])
     assert asked == [base.README, base.README, None]
     write_csv(pd.DataFrame([ROW]), tmp_path / "claims.csv")
+    write_csv(pd.DataFrame([CELL]), tmp_path / "quick" / "cells.csv")
     before = base.README.read_bytes()
     readme.write(None, tmp_path)
     assert "it works" in (tmp_path / "claims.md").read_text()
@@ -283,8 +294,8 @@ def test_a_reason_without_a_criterion_is_refused(capsys: pytest.CaptureFixture):
 
 
 def test_what_was_found_of_paper_3_says_the_schedule_of_its_runs():
-    runs, words = read_runs("skdfe", "real"), {2: "two", 5: "five", 8: "eight"}
-    longest = runs[runs.epoch == runs.epoch.max()]
+    runs, words = read_runs("skdfe", "real"), {2: "two", 5: "five", 8: "eight", 12: "twelve"}
+    longest = runs[(runs.epoch == runs.epoch.max()) & (runs.distillation == "both")]
     of_deeper = runs.epoch[runs.network == "resnet50"].max()
     epochs, seeds, deeper = (
         words.get(count, str(count)) for count in (runs.epoch.max(), longest.seed.nunique(), of_deeper)
