@@ -114,7 +114,8 @@ def test_costs_are_summed_over_the_parts_of_a_provenance(tmp_path: Path):
     folder = tmp_path / "real" / "runs"
     folder.mkdir(parents=True)
     for name, seconds, done in (("b", [3600, 1800], "2 of 9"), ("a", [36], "1 of 1")):
-        about = {"experiment": name, "configurations": done, "parts": [{"seconds": one} for one in seconds]}
+        parts = [{"commit": "c", "source_hash": "s", "seconds": one, "finished": []} for one in seconds]
+        about = {"experiment": name, "configurations": done, "sha256": "0", "parts": parts}
         (folder / f"{name}.provenance.yaml").write_text(yaml.safe_dump(about))
     found = results.read_costs("real", tmp_path).to_dict("records")
     assert found == [
@@ -122,3 +123,17 @@ def test_costs_are_summed_over_the_parts_of_a_provenance(tmp_path: Path):
         {"experiment": "b", "finished": 2, "of": 9, "core_hours": 1.5},
     ]
     assert results.read_costs("paper", tmp_path).empty
+
+
+@pytest.mark.parametrize("lost", ["configurations", "experiment", "parts", "sha256"])
+def test_costs_of_a_damaged_provenance_are_refused(tmp_path: Path, lost: str):
+    part = {"commit": "c", "source_hash": "s", "seconds": 3600, "finished": ["k"]}
+    about = {"experiment": "a", "configurations": "1 of 2", "sha256": "0", "parts": [part]}
+    path = tmp_path / "real" / "runs" / "a.provenance.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(yaml.safe_dump({name: value for name, value in about.items() if name != lost}))
+    with pytest.raises(BadInput, match=r"a\.provenance\.yaml is damaged: it (lacks|does not say)"):
+        results.read_costs("real", tmp_path)
+    path.write_text("")
+    with pytest.raises(BadInput, match=r"a\.provenance\.yaml"):
+        results.read_costs("real", tmp_path)

@@ -5,6 +5,7 @@ from math import inf, nan
 import pandas as pd
 import pytest
 
+from lib.base import BadInput
 from lib.companion import plots, results, tables
 from lib.companion.results import CELLS, CLAIMS
 from lib.data import vision
@@ -146,3 +147,8 @@ def test_directions_of_paper_4_stand_in_the_figures_order():
 def test_timings_stand_on_nobodys_data(device):
     timed = cells((f"{device}/actor, 1 at once", 1.5, 1.5, 1.5, 0, "reproduced", ""))
     assert tables.verdicts(claim(data=device), ["data"], timed).data.tolist() == [""]
+
+
+def test_a_claims_own_number_is_not_shown_beside_its_cells():
+    with pytest.raises(BadInput, match="the column 'measured' is a claim's, and rows are its cells: ask for 'measured"):
+        tables.verdicts(claim(), ["printed", "measured"], cells(("digits/a", 1, 0, 2, 5, "reproduced", "")))
