@@ -111,6 +111,19 @@ def test_every_notebook_has_been_executed():
     assert [path.name for path in EXECUTED] == [path.name for path in SOURCES]
 
 
+@pytest.mark.parametrize("name", notebook.names())
+def test_what_was_executed_is_the_notebook_as_it_is(name: str):
+    executed, source = (
+        [
+            (cell.cell_type, cell.source)
+            for cell in nbformat.read(folder / f"{name}.ipynb", as_version=4).cells
+            if "injected-parameters" not in cell.metadata.get("tags", [])
+        ]
+        for folder in (base.RESULTS / "notebooks", base.NOTEBOOKS)
+    )
+    assert executed == source, f"python -m lib.notebook {name}"
+
+
 def test_every_figure_and_table_is_one_that_a_notebook_saves():
     names = [ast.unparse(name) for path in SOURCES for cell in code(path) for name in saves(ast.parse(cell.source))]
     scales = "|".join(SCALES)
