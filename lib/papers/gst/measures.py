@@ -30,8 +30,8 @@ DENSE = {"method": "dense", **SINGLE, "start": 0, "reward": "none"}
 OFFLINE_KEYS = ["data", "env", "block", "shift", "choice", "kept", "seed"]  # so learns from fixed data
 OFFLINE_DENSE = {"block": 1, "shift": 0.0, "choice": "none", "kept": 1.0}
 PLACES = ["data", "network", "env", "learner"]  # of classifiers or of players
-BEYOND_KEYS = [*PLACES, "method", "block", "shift", "conversion", "seed"]
-PLAIN = {"method": "dense", **SINGLE}  # the dense classifier or player
+BEYOND_KEYS = [*PLACES, "method", "block", "shift", "conversion", "prune_every", "seed"]
+PLAIN = {"method": "dense", **SINGLE, "prune_every": 0}  # the dense classifier or player
 END = 0.2  # share of a training whose evaluations are averaged: a single one is noisy, the best would flatter
 
 
@@ -367,14 +367,21 @@ def _beyond(
     value: Callable[[pd.DataFrame], pd.Series],
     column: str,
 ) -> Values:
-    """Pair the last rows of the chosen runs with others of the same seed, one cell for each network or game and way."""
+    """Pair the last rows of the chosen runs with others of the same seed, one cell for each network or game and way.
+
+    Players are told apart by how often they were pruned, too, which classifiers have no column for.
+    """
     keys = [name for name in BEYOND_KEYS if name in runs and name != "seed"]
     kinds = pairs.chosen(runs, chosen)[keys].drop_duplicates()
     found: Values = {}
+    against = {name: other for name, other in against.items() if name in runs or name != "prune_every"}
     for kind in kinds.to_dict("records"):
-        both = pairs.paired(runs, ["seed"], kind, kind | dict(against), column)
+        both = pairs.paired(runs, ["seed"], kind, kind | against, column)
         where = " ".join(str(kind[name]) for name in PLACES if name in kind)
-        found |= {f"{where}, {method_of(SimpleNamespace(**kind))}": by_seed(value(both))} if len(both) else {}
+        how = method_of(SimpleNamespace(**kind))
+        if every := kind.get("prune_every", 0):
+            how += f", a chance every {every} updates" if every > 1 else ", a chance every update"
+        found |= {f"{where}, {how}": by_seed(value(both))} if len(both) else {}
     return found
 
 

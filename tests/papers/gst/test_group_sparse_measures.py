@@ -277,6 +277,19 @@ def test_players_are_compared_over_the_last_fifth_in_percent_of_their_rival():
         measures.score_lead(players((-3.0, 5.0)), {"method": "gst"})
 
 
+def test_each_rhythm_of_pruning_is_a_cell_against_one_dense_player():
+    runs = players()
+    runs = runs.assign(prune_every=(runs.method != "dense") * 100)
+    slower = runs[runs.method == "gst"].assign(prune_every=150, compression_ratio=0.4)
+    slower["return"] += 10
+    both = pd.concat([runs, slower])
+    assert measures.score_lead(both, {"method": "gst"}) == {
+        "bricks a2c, GST, B = 2 to the end, a chance every 100 updates": {0: -10.0, 1: 10.0},
+        "bricks a2c, GST, B = 2 to the end, a chance every 150 updates": {0: 90.0, 1: 60.0},
+    }
+    assert list(measures.score(both, {"method": "dense"})) == ["bricks a2c, dense"]
+
+
 def test_what_pruning_saves_is_what_blocks_alone_do_not_by_the_share_of_each_network():
     runs = players().assign(share=0.8)  # untouched blocks of 2 save 43.75 % of 80 %, which is 35 %
     found = measures.saved_by_pruning(runs, {"method": "gst"})

@@ -28,6 +28,7 @@ TASK = Task(
     every=120,
     learner=ActorCriticSettings(games=4, steps=5, frames=2, network=PlayerSizes((4, 8), (3, 3), (2, 1), 8)),
     pruning=RewardPruning(increase=0.3, every=2, initial_reward=-1.0),
+    methods=("dense", "rwp"),
     blocks=(Blocks(2, 1.0), Blocks(4, 0.25)),
     window=5,
 )
@@ -109,7 +110,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_rows(stop, tmp_path):
 
 def test_the_last_reward_is_still_there_after_a_stop_behind_it(tmp_path):
     """Chances to prune at updates 9 and 18, killed at 18: the rest of the 24 updates report no reward."""
-    rarely = RELEASED | {"pruning": RELEASED["pruning"] | {"every": 9}}
+    rarely = RELEASED | {"pruning": RELEASED["pruning"] | {"every": 9}, "prune_every": 9}
     rows, whole = end_of(experiment, experiment, rarely, tmp_path / "whole", None)
     assert whole["rewards"][0] > -np.inf
     assert end_of(experiment, experiment, rarely, tmp_path / "killed", 3) == (rows, whole)
@@ -121,7 +122,7 @@ def test_the_settings_of_all_scales_are_those_of_reference_33_as_far_as_they_can
 
     assert {task.env for task in tasks("quick")} == {"bricks"}
     for scale in ("real", "paper"):
-        breakout, other = tasks(scale)
+        breakout, *_, other = tasks(scale)
         assert (breakout.env, breakout.learner.learner, other.learner.learner) == ("breakout", "a2c", "ppo")
         assert replace(breakout.learner, precision="float32") == ActorCriticSettings()
         assert Blocks(2, 1.0) in breakout.blocks
@@ -135,7 +136,24 @@ def test_what_cannot_be_is_refused():
         ({"every": 110}, "bricks: every=110 must be a multiple of 20, and steps=480 of it"),
         ({"methods": ("gradual",)}, "methods: 'gradual' is unknown; known are dense, rwp"),
         ({"blocks": (Blocks(1, 1.0),)}, "blocks of one weight are trained anyway"),
+        ({"blocks": (), "methods": ()}, "bricks: neither methods nor blocks are listed, so there is nothing to train"),
         ({"pruning": RewardPruning(every=25)}, "every=25 is beyond the training's 24 updates: nothing is pruned"),
     ):
         with pytest.raises(BadInput, match=line):
             replace(TASK, **change)
+
+
+def test_one_dense_agent_serves_all_rhythms():
+    slower = replace(TASK, methods=("rwp",), blocks=(), pruning=replace(TASK.pruning, every=3))
+    found = experiment.configurations(experiment.Settings((TASK, slower)))
+    assert [one["prune_every"] for one in found] == [0, 2, 2, 2, 3]
+    assert found[0] == experiment.configurations(experiment.Settings((replace(TASK, pruning=slower.pruning),)))[0]
+    assert set(table(DENSE).prune_every) == {0}
+    assert set(table(RWP).prune_every) == {2}
+
+
+def test_rows_from_before_the_rhythm_was_a_column_are_of_the_first_one():
+    rows = table(RWP).drop(columns="prune_every")
+    assert (experiment.upgrade(rows).prune_every == experiment.FIRST_EVERY).all()
+    assert (experiment.upgrade(table(DENSE).drop(columns="prune_every")).prune_every == 0).all()
+    assert experiment.upgrade(table(RWP)).equals(table(RWP))
