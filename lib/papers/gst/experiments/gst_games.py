@@ -59,7 +59,7 @@ class Task:
         learner: its settings.
         pruning: `every` counts updates.
         blocks: the ways of grouping, besides single weights.
-        methods: those of single weights, some of METHODS and REGROW. A second rhythm on a game leaves out "dense", which
+        methods: those of single weights, some of METHODS and REGROW. A second rhythm on a game leaves out "dense": it
             would be trained twice.
     """
 
