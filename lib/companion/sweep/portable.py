@@ -89,8 +89,10 @@ def prepare(environment: Mapping[str, str]) -> None:
         )
     os.environ.update(environment)
     import torch
+    from threadpoolctl import threadpool_limits
 
     torch.set_num_threads(1)
+    threadpool_limits(1)  # of NumPy's products too, which torch does not know of
     capability = torch.backends.cpu.get_cpu_capability()
     if environment.get("ATEN_CPU_CAPABILITY") == "avx2" and capability == "AVX512":
         raise BadInput("this process has computed with AVX-512 before; these results need AVX2: start it anew")

@@ -14,6 +14,7 @@ import pandas as pd
 from lib.base import BadInput, refuse_twice
 from lib.companion import pairs
 from lib.companion.cells import Values, by_seed
+from lib.companion.statistics import Interval, ratio_of_means
 from lib.papers.gst.definitions import (  # noqa: F401 (claims look all measures of a paper up here)
     changed_by_conversion,
     csr_crossover,
@@ -54,6 +55,26 @@ def ends(
     last = runs[(runs.step == length) & (length >= (steps or 0))]
     last = last[pd.MultiIndex.from_frame(last[KEYS]).isin(late.index)]  # the others have no evaluation in this part
     return last.assign(**{"return": late.loc[pd.MultiIndex.from_frame(last[KEYS])].to_numpy()})
+
+
+def late_gain(runs: pd.DataFrame, part: float = END) -> dict[str, Interval]:
+    """Measure by how many percent the dense agents' mean return rises in the last part of their steps: {env: percent}.
+
+    Evaluations of half that part are averaged, those before its begin and those before its end. An agent that still
+    rises shows how fast it learns, not what it has learned; one that earned nothing before does not count.
+    """
+    dense = pairs.chosen(runs, DENSE)
+    length = dense.groupby(KEYS).step.transform("max")
+
+    def before(end: float) -> pd.Series:
+        within = (dense.step > (end - part / 2) * length) & (dense.step <= end * length)
+        return pairs.mean(dense[within], ["env", "seed"], "return")
+
+    both = pd.concat({"begin": before(1 - part), "end": before(1.0)}, axis=1).dropna()
+    return {
+        env: ratio_of_means(one.end, one.begin).through(lambda ratio: 100 * (ratio - 1))
+        for env, one in both[both.begin > 0].groupby(level="env")
+    }
 
 
 def lead(

@@ -51,6 +51,17 @@ def test_who_has_loaded_numpy_too_early_computes_nothing(monkeypatch: pytest.Mon
     assert "OPENBLAS_CORETYPE" not in os.environ
 
 
+def test_numpy_multiplies_with_one_thread_whatever_the_environment_says():
+    ask = (
+        "import numpy; import threadpoolctl as t; threads = lambda: {one['num_threads'] for one in t.threadpool_info()}"
+    )
+    command = [sys.executable, "-c", f"{ask}; portable.prepare({{}}); print(threads())"]
+    command[-1] = "from lib.companion.sweep import portable; " + command[-1]
+    several = BARE | {"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"}
+    done = subprocess.run(command, env=several, cwd=base.ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "{1}"
+
+
 def test_the_settings_are_printed_for_a_shell():
     command = 'eval "$("$0" -m lib.companion.sweep.portable)"; printf "%s|" "$MKL_CBWR" "$NPY_DISABLE_CPU_FEATURES"'
     done = subprocess.run(

@@ -323,3 +323,14 @@ def test_a_ratio_swings_from_its_lowest_stretch_to_its_highest_whatever_the_aver
     found = measures.ratio_swing_lead(both, {"method": "gst"}, {"method": "rwp", **measures.SINGLE})
     assert list(found.values()) == [{0: pytest.approx(20 - 60)}]
     assert measures.ratio_swing_lead(blocks, {"method": "gst"}, {"method": "rwp", **measures.SINGLE}) == {}
+
+
+def test_the_dense_return_rises_from_the_last_fifth_to_the_end_by_the_means_of_its_tenths():
+    rising = runs({DENSE: [(0.0, 0.0), (0.0, 0.0)], RWP: [(0.0, 0.0)]}, steps=1000)
+    rising = pd.concat([rising, rising.assign(step=rising.step - 50)])  # two evaluations a tenth
+    of_step = {800: 110.0, 750: 90.0, 1000: 130.0, 950: 110.0}
+    rising["return"] = rising.step.map(of_step).fillna(7.0) * (1 + rising.seed)
+    found = measures.late_gain(rising)
+    assert found["a"].value == pytest.approx(20.0)
+    assert found["a"].seeds == 2
+    assert measures.late_gain(rising.assign(**{"return": -1.0})) == {}
