@@ -280,7 +280,7 @@ def built(name: str) -> nn.Module:
     """
     where, colon, factory = name.rpartition(":")
     if not (colon and where and factory):
-        raise BadInput(f"{name!r}: expected MODULE:FACTORY, such as torchvision.models:resnet18 or net.py:build")
+        raise BadInput(f"{name!r}: expected MODULE:FACTORY, such as lib.models.resnet:small_resnet or net.py:build")
     try:
         if where.endswith(".py"):
             if not Path(where).is_file():

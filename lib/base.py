@@ -75,7 +75,7 @@ def program(name: str, stopped: str = "stopped; files are whole, the same comman
         sys.exit(2)
     except KeyboardInterrupt as stop:
         print(f"{name}: {stopped}", file=sys.stderr)
-        sys.exit(143 if stop.args else 130)
+        sys.exit(143 if isinstance(stop, Terminated) else 130)
     except BrokenPipeError:  # who reads what is printed, such as `head`, has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
         sys.exit(141)
@@ -89,9 +89,16 @@ def program(name: str, stopped: str = "stopped; files are whole, the same comman
             signal.signal(signal.SIGTERM, before)
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM has come: whoever tidies up after Ctrl-C does so now, too.
+
+    It is a class of its own also because CPython ends the process by SIGINT where a bare KeyboardInterrupt leaves an
+    `exec`, such as that of a dataclass.
+    """
+
+
 def _terminated(number: int, frame: object) -> None:
-    """Take SIGTERM for Ctrl-C: whoever tidies up after that does so now, too."""
-    raise KeyboardInterrupt(number)
+    raise Terminated
 
 
 @contextmanager

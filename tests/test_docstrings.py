@@ -23,8 +23,8 @@ VERBS = {
     "Apply", "Ask", "Build", "Call", "Check", "Choose", "Clone", "Code", "Compare", "Compute", "Count", "Cut",
     "Draw", "Estimate", "Execute", "Expand", "Fill", "Find", "Gate", "Give", "Group", "Hash", "Hold", "Join",
     "Judge", "Keep", "Know", "Label", "Learn", "Link", "List", "Load", "Make", "Measure", "Multiply", "Name",
-    "Note", "Open", "Order", "Permute", "Play", "Prune", "Put", "Read", "Rebuild", "Record", "Register", "Remove",
-    "Reproduce", "Run", "Save", "Say", "Score", "Search", "Select", "Set", "Share", "Show", "Solve", "Split",
+    "Note", "Open", "Order", "Permute", "Play", "Prune", "Put", "Read", "Rebuild", "Record", "Refuse", "Register",
+    "Remove", "Reproduce", "Run", "Save", "Say", "Score", "Search", "Select", "Set", "Share", "Show", "Solve", "Split",
     "Start", "Step", "Stop", "Store", "Time", "Train", "Translate", "Turn", "Verify", "Write",
 }  # fmt: skip
 

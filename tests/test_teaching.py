@@ -86,6 +86,8 @@ def test_collecting_counts_what_the_checker_said_and_not_what_somebody_typed():
             cell('print("Exercise 20.4: right.")', "Exercise 20.4: right.\n"),
             cell('def f(x):\n    return x\n\n\ncheck("20.5", f)', "Exercise 20.5: right.\n"),
             cell('check("20.6", ...)', ""),
+            cell('if True:\n    check("20.7", 3)', "Exercise 20.7: right.\n"),
+            v4.new_markdown_cell("**20.8** (compute) Its cell is gone."),
         ]
     )
     assert collect.verdicts(notebook) == {
@@ -94,16 +96,19 @@ def test_collecting_counts_what_the_checker_said_and_not_what_somebody_typed():
         "20.3": "look at it",
         "20.5": "right",
         "20.6": "no output",
+        "20.7": "look at it",
+        "20.8": "no check",
     }
 
 
 def test_a_file_that_is_no_notebook_is_named_and_the_others_are_told_of(tmp_path: Path):
     (tmp_path / "empty.ipynb").write_text("")
+    (tmp_path / "odd.ipynb").write_text('{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": 3}')
     nbformat.write(nbformat.v4.new_notebook(), tmp_path / "done.ipynb")
-    names = ["absent.ipynb", "empty.ipynb", ".", "done.ipynb"]
+    names = ["absent.ipynb", "empty.ipynb", ".", "odd.ipynb", "done.ipynb"]
     command = [sys.executable, FOLDER / "collect.py", *names]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     lines = done.stdout.splitlines()
     assert (done.returncode, done.stderr, lines[-1]) == (1, "", "done.ipynb: 0 of 0 right")
-    assert [line.split(": ")[0] for line in lines[:3]] == names[:3]
-    assert all(": no notebook that can be read (" in line for line in lines[:3])
+    assert [line.split(": ")[0] for line in lines[:4]] == names[:4]
+    assert all(": no notebook that can be read (" in line for line in lines[:4])

@@ -24,7 +24,7 @@ import pandas as pd
 from lib import base
 from lib.base import BadInput
 from lib.companion.results import read_cells, read_scorecard
-from lib.companion.statistics import Interval
+from lib.companion.statistics import VERDICTS, Interval
 
 # Words with which a sentence leaves its answer to the reader, as regular expressions. A result says what happened.
 HEDGES = (
@@ -113,6 +113,8 @@ def sentence(
     for name, verdict in rests_on.items():
         if name not in ledger:
             raise BadInput(f"no claim {name!r} in the ledger; python -m lib.claims writes it")
+        if verdict not in VERDICTS:
+            raise BadInput(f"rests_on: {verdict!r} of claim {name} is no verdict; there are: {', '.join(VERDICTS)}")
         if (now := ledger[name]["verdict"]) != verdict:
             raise ChangedFinding(f"claim {name} is {now!r} now, the sentence rests on {verdict!r}: {text}")
     if loose := sorted(one for one in names - values.keys() if one.partition("@")[0] not in rests_on):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import matplotlib as mpl
@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
+from lib.base import BadInput
 from lib.companion.results import drawn
 from lib.companion.statistics import DIFFERS, MOOT, NOT_RUN, PARTLY, REPRODUCED, UNDECIDED, Interval, interval
 
@@ -152,8 +153,24 @@ def style() -> None:
         shell.display_formatter.formatters["image/svg+xml"].for_type(Figure, drawn)
 
 
+def refuse_unnamed(found: Iterable[str], names: Mapping[str, object], where: str) -> None:
+    """Refuse what has no name and no look in figures, so that no row of a table is left out in silence.
+
+    Raises:
+        BadInput: the first of them.
+    """
+    for one in found:
+        if one not in names:
+            raise BadInput(f"{one!r} has no name and look in {where}; there are: {', '.join(names)}")
+
+
 def label(variant: str) -> str:
-    """Say how a variant is called in every figure and table."""
+    """Say how a variant is called in every figure and table.
+
+    Raises:
+        BadInput: a name that figures do not know, see `refuse_unnamed`.
+    """
+    refuse_unnamed([variant], VARIANTS, "plots.VARIANTS")
     return VARIANTS[variant][0]
 
 
@@ -163,7 +180,12 @@ def task(data: str, network: str) -> str:
 
 
 def variant_style(variant: str, names: Mapping[str, tuple[str, str, str, str]] = VARIANTS) -> dict:
-    """Give keyword arguments for a line or points of a variant, or with `names=DIRECTIONS` of a direction."""
+    """Give keyword arguments for a line or points of a variant, or with `names=DIRECTIONS` of a direction.
+
+    Raises:
+        BadInput: a name that figures do not know, see `refuse_unnamed`.
+    """
+    refuse_unnamed([variant], names, "the table of looks")
     name, colour, marker, line = names[variant]
     return {"label": name, "color": colour, "marker": marker, "linestyle": line}
 
@@ -274,7 +296,11 @@ def against_sparsity(axes: Axes, ends: pd.DataFrame) -> None:
     Args:
         ends: one row a run, columns pruner, sparsity, normalised_return. Sparsities stand at equal distances,
             with thin lines between them.
+
+    Raises:
+        BadInput: a name that figures do not know, see `refuse_unnamed`.
     """
+    refuse_unnamed(ends.pruner.unique(), PRUNERS, "plots.PRUNERS")
     dense = interval(ends.normalised_return[ends.pruner == "dense"].tolist())
     if dense.seeds > 1:
         axes.axhspan(dense.low, dense.high, color=GREY, alpha=0.2, linewidth=0)
@@ -301,7 +327,11 @@ def choices(axes: Axes, ends: pd.DataFrame, dense: Sequence[float]) -> None:
     Args:
         ends: one row a run, columns way, choice (a key of PRUNERS), normalised_return.
         dense: normalised returns of dense agents.
+
+    Raises:
+        BadInput: a name that figures do not know, see `refuse_unnamed`.
     """
+    refuse_unnamed(set(ends.choice) - {"none"}, PRUNERS, "plots.PRUNERS")
     band, ways = interval(list(dense)), list(dict.fromkeys(ends.way))
     if band.seeds > 1:
         axes.axvspan(band.low, band.high, color=GREY, alpha=0.2, linewidth=0)
@@ -359,7 +389,11 @@ def accuracy_against_size(axes: Axes, ends: pd.DataFrame) -> None:
 
     Args:
         ends: one row a direction and seed, columns direction, accuracy, parameters_live.
+
+    Raises:
+        BadInput: a name that figures do not know, see `refuse_unnamed`.
     """
+    refuse_unnamed(ends.direction.unique(), DIRECTIONS, "plots.DIRECTIONS")
     taken: list[float] = []
     for direction in (name for name in DIRECTIONS if name in set(ends.direction)):
         mine = ends[ends.direction == direction]

@@ -37,6 +37,11 @@ def scales_of(experiment: str, results: Path = base.RESULTS) -> list[str]:
     return there[::-1]
 
 
+def _refuse_scale(scale: str) -> None:
+    if scale not in SCALES:
+        raise BadInput(f"no scale {scale!r}; there are: {', '.join(SCALES)}")
+
+
 def read_runs(experiment: str, scale: str, results: Path = base.RESULTS) -> pd.DataFrame:
     """Read the rows of one experiment at one scale, in today's columns.
 
@@ -48,8 +53,7 @@ def read_runs(experiment: str, scale: str, results: Path = base.RESULTS) -> pd.D
             word among numbers, lacks one of the experiment's columns, or has a row twice.
     """
     path = results / scale / "runs" / f"{experiment}.csv"
-    if scale not in SCALES:
-        raise BadInput(f"no scale {scale!r}; there are: {', '.join(SCALES)}")
+    _refuse_scale(scale)
     if not path.exists():
         module_of(experiment)  # refuses what is no experiment
         raise BadInput(f"{path.name} has no runs at scale {scale}; python -m lib.sweep {experiment} --scale {scale}")
@@ -97,6 +101,7 @@ def read_every_scale(experiment: str, results: Path = base.RESULTS) -> dict[str,
     """
     found = {scale: read_runs(experiment, scale, results) for scale in scales_of(experiment, results)}
     if not found:
+        module_of(experiment)  # refuses what is no experiment
         raise BadInput(f"there are no runs of {experiment}; python -m lib.sweep {experiment}")
     return found
 
@@ -108,6 +113,7 @@ def read_claims(scale: str, results: Path = base.RESULTS) -> pd.DataFrame:
         BadInput: there are none, or they are damaged.
     """
     path = results / scale / "claims.csv"
+    _refuse_scale(scale)
     if not path.exists():
         raise BadInput(f"there are no claims at scale {scale}; python -m lib.claims")
     return _verdicts(path, CLAIMS)
@@ -159,6 +165,7 @@ def read_costs(scale: str, results: Path = base.RESULTS) -> pd.DataFrame:
     Raises:
         BadInput: a provenance file that cannot be read.
     """
+    _refuse_scale(scale)
     rows = []
     for path in sorted((results / scale / "runs").glob("*.provenance.yaml")):
         origin = provenance.read(path)
@@ -179,7 +186,8 @@ def read_bench(name: str, results: Path = base.RESULTS) -> pd.DataFrame:
     """
     path = results / "bench" / f"{name}.csv"
     if not path.exists():
-        raise BadInput(f"results/bench/{path.name} is absent; python -m lib.bench {name}")
+        there = ", ".join(sorted(one.stem for one in path.parent.glob("*.csv")))
+        raise BadInput(f"results/bench/{path.name} is absent; python -m lib.bench measures, and there are: {there}")
     return read_csv(path)
 
 

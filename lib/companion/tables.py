@@ -29,7 +29,11 @@ def directions(ends: pd.DataFrame) -> pd.DataFrame:
 
     Args:
         ends: one row a direction and seed.
+
+    Raises:
+        BadInput: a direction that figures do not know.
     """
+    plots.refuse_unnamed(ends.direction.unique(), plots.DIRECTIONS, "plots.DIRECTIONS")
     rows = []
     for direction in (name for name in plots.DIRECTIONS if name in set(ends.direction)):
         mine = ends[ends.direction == direction]

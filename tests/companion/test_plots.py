@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib.companion import plots
+from lib.base import BadInput
+from lib.companion import plots, tables
 from lib.companion.statistics import Interval, interval
 
 SEEDS = [50.0, 50.5, 51.0, 51.5, 52.0, 52.5, 53.0, 53.5, 90.0, 95.0]
@@ -163,3 +164,17 @@ def test_a_mean_of_several_seeds_keeps_its_bar_beside_one_of_a_single_seed():
     assert np.ptp(several[:, 1]) > 0
     assert not any(np.isfinite(segment).all() and len(segment) for segment in single)
     plt.close(figure)
+
+
+def test_what_figures_have_no_look_for_is_refused_and_not_left_out():
+    ends = pd.DataFrame({"pruner": ["dense", "mine"], "sparsity": [0.0, 0.5], "normalised_return": [1.0, 2.0]})
+    _, axes = plt.subplots()
+    with pytest.raises(BadInput, match=r"'mine' has no name and look in plots\.PRUNERS; there are: dense, "):
+        plots.against_sparsity(axes, ends)
+    with pytest.raises(BadInput, match="'dens' has no name and look"):
+        plots.label("dens")
+    directions = pd.DataFrame({"direction": ["sparsfy"], "accuracy": [1.0], "parameters_live": [2.0]})
+    with pytest.raises(BadInput, match="'sparsfy' has no name and look"):
+        plots.accuracy_against_size(axes, directions)
+    with pytest.raises(BadInput, match="'sparsfy' has no name and look"):
+        tables.directions(directions)

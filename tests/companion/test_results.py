@@ -63,8 +63,13 @@ def test_scales_come_the_largest_first(tmp_path: Path):
     assert results.scales_of("other", tmp_path) == ["quick"]
     found = results.read_every_scale("rl", tmp_path)
     assert [(scale, rows.a.tolist()) for scale, rows in found.items()] == [("real", ["real"]), ("quick", ["quick"])]
-    with pytest.raises(BadInput, match=r"no runs of none; python -m lib\.sweep none$"):
+    with pytest.raises(BadInput, match=r"no runs of offline_rl; python -m lib\.sweep offline_rl$"):
+        results.read_every_scale("offline_rl", tmp_path)
+    with pytest.raises(BadInput, match="'none'"):  # is no experiment, which no sweep would mend
         results.read_every_scale("none", tmp_path)
+    for read in (results.read_claims, results.read_costs):
+        with pytest.raises(BadInput, match="no scale 'quikc'; there are: quick, real, paper"):
+            read("quikc", tmp_path)
 
 
 def test_an_old_run_file_is_read_in_todays_columns(tmp_path: Path):

@@ -1,58 +1,38 @@
-"""A misspelt value in a claim's measure selects no run, which would read as "not run": each must be known somewhere."""
+"""A misspelt name in a claim's measure selects no run, which would read as "not run": each must be known somewhere."""
 
-from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import pytest
 
-from lib.base import ROOT
-from lib.companion.claims import papers
-from lib.companion.csv_files import read_csv
-from lib.companion.sweep import settings
-from lib.companion.sweep.grid import grid
+from lib.base import BadInput
+from lib.companion.claims import judge, papers
+from lib.companion.claims.known import refuse_unknown
 
-SCALES = ("quick", "real", "paper")
-WORDS = {"all", "fewest"}  # of measures, not of runs
-DERIVED = {"flips", "gap"}  # columns that a measure computes
-UNMEASURED = {"vox1_o", "vox1_e", "vox1_h"}  # trials of data that nobody here has
+PAPERS = papers.read()
+ASKED = {
+    (paper.name, claim.measure["run"]): paper for paper in PAPERS for claim in paper.claims if "run" in claim.measure
+}
 
 
-def texts(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from (text for pair in value.items() for one in pair for text in texts(one))
-    elif isinstance(value, list | tuple):
-        yield from (text for one in value for text in texts(one))
+@pytest.mark.parametrize(("name", "experiment"), ASKED)
+def test_every_name_that_a_claim_asks_for_is_known_to_its_experiment(name, experiment):
+    paper = ASKED[name, experiment]
+    for claim in paper.claims:
+        if claim.measure.get("run") == experiment:
+            refuse_unknown(claim, paper, judge.measure_of(claim, paper))
 
 
-def known(experiment: str) -> set[str]:
-    """All texts of an experiment: in settings at any scale, in its run files, and their columns."""
-    found = set()
-    for scale in SCALES:
-        if experiment in settings.experiments(scale):
-            found |= set(texts(list(grid(experiment, scale).configurations.values())))
-        if (path := ROOT / "results" / scale / "runs" / f"{experiment}.csv").exists():
-            rows = read_csv(path)
-            found |= set(rows.columns)
-            found |= {text for name in rows.select_dtypes(["object", "string"]) for text in rows[name].unique()}
-    return found
-
-
-def asked(claims) -> dict[str, list[tuple[str, str]]]:
-    found = {}
-    for claim in claims:
-        measure = {name: value for name, value in claim.measure.items() if name not in ("function", "run")}
-        if "run" in claim.measure:
-            values = [text for name, value in measure.items() for text in texts(value)]
-            names = {part for text in values for part in text.split("/")}  # network/teacher/loss is one text of three
-            found.setdefault(claim.measure["run"], []).extend((claim.id, name) for name in sorted(names))
-    return found
-
-
-ASKED = asked(claim for paper in papers.read() for claim in paper.claims)
-
-
-@pytest.mark.parametrize("experiment", ASKED)
-def test_every_name_that_a_claim_asks_for_is_known_to_its_experiment(experiment):
-    there = known(experiment) | WORDS | DERIVED | UNMEASURED
-    assert [(claim, name) for claim, name in ASKED[experiment] if name not in there] == []
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"chosen": {"env": "braekout"}}, "asks for 'braekout', which is in no run of gst_games"),
+        ({"run": "gst_gmaes"}, "no experiment 'gst_gmaes'; there are: .*gst_games"),
+        ({"chsen": {}}, "score: .* 'chsen'"),
+    ],
+)
+def test_what_is_misspelt_is_refused_before_it_is_written(change, line):
+    (paper,) = (one for one in PAPERS if one.name == "gst")
+    (claim,) = (one for one in paper.claims if one.id == "gst-breakout-dense-learns")
+    bent = replace(claim, measure={**claim.measure, **change})
+    with pytest.raises(BadInput, match=line):
+        judge.refuse_misspelt(replace(paper, claims=(bent,)), [claim.id])

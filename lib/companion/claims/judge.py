@@ -16,6 +16,7 @@ import pandas as pd
 
 from lib import base
 from lib.base import BadInput
+from lib.companion.claims.known import refuse_unknown
 from lib.companion.claims.papers import Claim, Paper, grounds_first
 from lib.companion.csv_files import read_csv
 from lib.companion.pairs import WentWrong
@@ -34,7 +35,6 @@ from lib.companion.statistics import (
     together,
     verdict,
 )
-from lib.companion.sweep.grid import names
 
 Measured = float | Mapping[str, float | Mapping[int, float] | Interval]
 
@@ -156,16 +156,14 @@ def measure_of(claim: Claim, paper: Paper) -> Callable[..., Measured]:
 
 
 def refuse_misspelt(paper: Paper, ids: Collection[str]) -> None:
-    """Refuse claims whose function or run there is not, before their criteria are written for good.
+    """Refuse claims that ask for what there is not, before their criteria are written for good.
 
     Raises:
-        BadInput: one of these claims is measured by an unknown function, or on the run of no experiment.
+        BadInput: one of these claims is measured by an unknown function, or as `refuse_unknown`.
     """
     for claim in paper.claims:
         if claim.id in ids and claim.measure:
-            measure_of(claim, paper)
-            if (run := claim.measure.get("run")) is not None and run not in names():
-                raise BadInput(f"claim {claim.id}: no experiment {run!r}; there are: {', '.join(names())}")
+            refuse_unknown(claim, paper, measure_of(claim, paper))
 
 
 _exact_numbers: dict[str, float] = {}  # of definitions, which are the same at every scale

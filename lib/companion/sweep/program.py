@@ -21,6 +21,7 @@ from pathlib import Path
 
 import joblib
 import pandas as pd
+from tqdm import tqdm
 
 from lib import base
 from lib.base import BadInput
@@ -216,7 +217,8 @@ def error_of(report: str) -> str:
     """Find what was raised in a report that ends in a traceback; of several lines the first, which names the error."""
     lines = report.rstrip().splitlines()
     frame = max((number for number, line in enumerate(lines) if line.startswith('  File "')), default=len(lines))
-    return next((line for line in lines[frame:] if not line.startswith(" ")), lines[-1])
+    line = next((line for line in lines[frame:] if not line.startswith(" ")), lines[-1])
+    return line.removeprefix("lib.base.BadInput: ")
 
 
 def keep_partial(asked: argparse.Namespace, one: Sweep, processes: int, commit: str) -> None:
@@ -302,6 +304,10 @@ def run_missing(
                     order.took(key, outcome["seconds"])
                 elif outcome["status"] == "failed":
                     traceback = one.store.keep_traceback(key, one.work.configurations[key], outcome["traceback"])
+                    if not failed[one.work.name]:
+                        tqdm.write(
+                            f"{one.work.name}: a configuration failed, others go on: {error_of(traceback.read_text())}"
+                        )
                     failed[one.work.name].append(traceback)
     return failed
 
