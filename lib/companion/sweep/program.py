@@ -305,9 +305,8 @@ def run_missing(
                 elif outcome["status"] == "failed":
                     traceback = one.store.keep_traceback(key, one.work.configurations[key], outcome["traceback"])
                     if not failed[one.work.name]:
-                        tqdm.write(
-                            f"{one.work.name}: a configuration failed, others go on: {error_of(traceback.read_text())}"
-                        )
+                        what = error_of(traceback.read_text())
+                        tqdm.write(f"{one.work.name}: a configuration failed, others go on: {what}", file=sys.stderr)
                     failed[one.work.name].append(traceback)
     return failed
 
