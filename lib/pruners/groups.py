@@ -143,7 +143,7 @@ def regroup(
     for name, table in chosen.items():
         layer, own = layers[name], grouped(layers[name])
         trained, weight = original(layer), layer.weight.clone()
-        state = [(values, power, own(values)) for values, power in moments(trained, optimizers)]
+        state = [(values, power, own(values)) for values, power, _ in moments(trained, optimizers)]
         before = own.table.clone()
         for place in places[name]:
             own.table[place] = table.to(before.device)
@@ -159,15 +159,17 @@ def regroup(
                 raise AssertionError(f"{name}: groups were released, and yet a weight has changed")
 
 
-def moments(parameter: nn.Parameter, optimizers: Iterable[torch.optim.Optimizer]) -> Iterator[tuple[Tensor, int]]:
-    """Find what optimizers remember of a parameter, number by number, with the power of the gradient that it is a mean
-    of; 0 if it is none, but of steps or of the parameter itself.
+def moments(parameter: nn.Parameter, optimizers: Iterable[torch.optim.Optimizer]) -> Iterator[tuple[Tensor, int, bool]]:
+    """Find what optimizers remember of a parameter, number by number, with the power of the gradient by which it grows,
+    and whether it is made of gradients at all and not of steps or of the parameter itself.
     """
     for optimizer in optimizers:
         for name, values in optimizer.state.get(parameter, {}).items():
             if isinstance(values, Tensor) and values.shape == parameter.shape:
                 power = 2 if "sq" in name or name == "sum" else 1  # Adagrad's is of squares
-                yield values, power * (name not in NO_GRADIENTS)
+                if name == "momentum_buffer" and isinstance(optimizer, torch.optim.RMSprop):
+                    power = 0  # each gradient in it has been divided by its own size
+                yield values, power * (name not in NO_GRADIENTS), name not in NO_GRADIENTS
 
 
 @torch.no_grad()
@@ -176,8 +178,8 @@ def forget(model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> Non
     masks, optimizers = attached(model), list(optimizers)
     for name, layer in _named(model, masks).items():
         mask, own = masks[name].to(layer.weight.dtype), grouped(layer)
-        for values, power in moments(original(layer), optimizers):
-            if power:
+        for values, _, of_gradients in moments(original(layer), optimizers):
+            if of_gradients:
                 values.mul_(mask if own is None else own.right_inverse(mask) > 0)
 
 

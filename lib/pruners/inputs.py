@@ -18,10 +18,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrizations
 from torch.utils import _pytree
 
 from lib.base import BadInput, type_of
 from lib.pruners.layers import refuse_no_model, unwrapped
+
+# norms whose running statistics move in training mode; spectral norm's are those of its power iteration
+REMEMBERING = (nn.modules.batchnorm._NormBase, parametrizations._SpectralNorm)
 
 Inputs = Any  # a tensor; a tuple or list of arguments; a mapping of them by name; a pair (tuple, mapping) of both
 
@@ -180,7 +184,8 @@ def tensors(tree: Any) -> list[Tensor]:
 
 @contextmanager
 def mode(model: nn.Module, training: bool) -> Iterator[nn.Module]:
-    """Hold the model in training or evaluation mode for a while; batch norms stay in evaluation and keep their count.
+    """Hold the model in training or evaluation mode for a while; norms that remember stay in evaluation and keep what
+    they know.
 
     Each module goes back to its own mode: one may be frozen inside a model that trains.
     """
@@ -188,7 +193,7 @@ def mode(model: nn.Module, training: bool) -> Iterator[nn.Module]:
     try:
         model.train(training)
         for module in model.modules():
-            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            if isinstance(module, REMEMBERING):
                 module.eval()
         yield model
     finally:
@@ -218,7 +223,7 @@ def duplicate(model: nn.Module) -> nn.Module:
     refuse_no_model(model)
     memo: dict[int, Any] = {}
     for module in model.modules():
-        for value in vars(module).values():
+        for value in _pytree.tree_leaves(vars(module)):  # in a list or a dictionary, too
             if isinstance(value, Tensor) and not value.is_leaf:
                 memo[id(value)] = value.detach().clone()
     return copy.deepcopy(model, memo)

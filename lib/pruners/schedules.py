@@ -28,7 +28,7 @@ def _check_sparsity(name: str, value: float) -> None:
 
 def _check_step(step: int) -> None:
     number = isinstance(step, Real) or hasattr(step, "__index__")  # an optimizer counts its steps by a tensor
-    if not number or not step >= 0:  # NaN is not
+    if not number or not 0 <= step < math.inf:  # NaN is not
         raise BadInput(f"step={step!r:.40}: expected how many steps training has had so far")
 
 
@@ -175,15 +175,16 @@ class RewardAware:
             reward: the newest there is, R_new; -inf before there is one.
 
         Raises:
-            BadInput: no reward, or one that is not a number.
+            BadInput: no reward, or one that is not a number; or the step is none of 0 or more.
         """
+        _check_step(step)
         if not isinstance(reward, Real) or math.isnan(reward):
             needs = "needs a reward (-inf before the first)"
             raise BadInput(f"reward-aware pruning at step {step} {needs}, not {reward!r:.40}")
         chance = step % self.every == 0 and step > self.start
         if self.reference == "record" and reward != self.newest:
             self.highest = max(self.highest, self.newest)
-        self.newest = reward
+        self.newest = reward = float(reward)  # of NumPy's numbers a checkpoint could not be read again
         if chance and reward > self.highest and self.sparsity < self.limit:
             self.times += 1
         if chance or self.reference == "every_step":
@@ -207,4 +208,8 @@ class RewardAware:
         """
         if not isinstance(content, Mapping) or not self.state_dict().keys() <= content.keys():
             raise BadInput(f"{content!r:.60} is no state of reward-aware pruning: expected highest, newest and times")
+        numbers = (content["highest"], content["newest"])
+        if not all(isinstance(one, Real) and not math.isnan(one) for one in numbers):
+            raise BadInput(f"highest and newest must be rewards, not {numbers}")
+        refuse_uncounted(0, times=content["times"])
         self.highest, self.newest, self.times = content["highest"], content["newest"], content["times"]

@@ -71,7 +71,8 @@ def uses(
     for layer in layers:
         for module, attribute in layer.owners:
             if (kind := kinds.find(module)[0]) is not None and (kind.affine or layer.layout.stacked):
-                handles.append(module.register_forward_hook(_counting(layer, called), with_kwargs=True))
+                handles.append(module.register_forward_pre_hook(_entering(layer, watch)))
+                handles.append(module.register_forward_hook(_counting(layer, called, watch), with_kwargs=True))
             if parametrize.is_parametrized(module, attribute):
                 handles.append(module.parametrizations[attribute].register_forward_hook(_marking(layer, watch)))
     try:
@@ -80,7 +81,7 @@ def uses(
     finally:
         for handle in handles:
             handle.remove()
-    found = {layer.name: called.get(layer.name, watch.found.get(layer.name, 0.0)) for layer in layers}
+    found = {layer.name: called.get(layer.name, 0.0) + watch.found.get(layer.name, 0.0) for layer in layers}
     return {name: count for name, count in found.items() if count}
 
 
@@ -113,7 +114,16 @@ def leave_uncalled(
         leave_out(name, why)
 
 
-def _counting(layer: Prunable, called: dict[str, float]):
+def _entering(layer: Prunable, watch: _Watch):
+    """A hook that lets the watch look away from a layer's own products, which `_counting` counts."""
+
+    def hook(module: nn.Module, args: tuple) -> None:
+        watch.inside.append(layer.name)
+
+    return hook
+
+
+def _counting(layer: Prunable, called: dict[str, float], watch: _Watch):
     """A hook that counts the positions of a layer's call; a layer may run more than once."""
     layout, shape = layer.layout, layer.weight.shape
 
@@ -125,6 +135,7 @@ def _counting(layer: Prunable, called: dict[str, float]):
                 n for n, letter in zip(shape, layout.axes, strict=True) if letter in "ro"
             )
         called[layer.name] = called.get(layer.name, 0) + count
+        watch.inside.pop()
 
     return hook
 
@@ -148,11 +159,13 @@ class _Watch(TorchDispatchMode):
 
     Attributes:
         found: {name: multiplications over numbers in the weight}.
+        inside: names of the layers that are being called, whose products count by their calls.
     """
 
     def __init__(self, layers: Sequence[Prunable]):
         super().__init__()
         self.found: dict[str, float] = {}
+        self.inside: list[str] = []
         self.names: dict[int, Prunable] = {}
         self.alive: list[Tensor] = []  # memory that is in use is nobody else's
         self.shapes = {layer.name: layer.weight.shape for layer in layers}
@@ -188,11 +201,15 @@ class _Watch(TorchDispatchMode):
                 self._count(layer, count[0] * math.prod(count[2:]))
             elif name in COPIES or (out.shape == tensor.shape and name != "embedding"):
                 self.mark(out, layer)
+            elif name != "embedding" and out.shape[-tensor.dim() :] == tensor.shape:  # broadcast over the weight
+                self._count(layer, out.numel() / tensor.numel())
             elif name != "embedding":
                 self._count(layer, math.prod(out.shape[:-1]))
         return result
 
     def _count(self, layer: Prunable, count: float) -> None:
+        if layer.name in self.inside:
+            return
         self.found[layer.name] = self.found.get(layer.name, 0) + count
 
 

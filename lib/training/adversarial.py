@@ -118,6 +118,7 @@ def _epoch(
 ) -> tuple[float, float]:
     """One pass over the images; the mean losses of generator and discriminator."""
     both.train()
+    torch.manual_seed(seed)  # of what networks draw themselves, as dropout does
     generator, discriminator = both["generator"], both["discriminator"]
     draw = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(images), generator=draw).to(images.device)

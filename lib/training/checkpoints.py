@@ -105,7 +105,7 @@ def read(path: Path) -> Any | None:
         if not mark or hashlib.sha256(content).hexdigest() != digest.decode(errors="replace"):
             raise ValueError("wrong checksum")
         return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except (OSError, ValueError) as error:
+    except (IsADirectoryError, ValueError) as error:  # not what the system refuses for now, such as one file more
         discard(path, str(error))
     except pickle.UnpicklingError:  # its message takes many lines
         discard(path, "it holds more than tensors and plain values")

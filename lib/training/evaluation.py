@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from lib.pruners.inputs import mode
 
@@ -19,3 +19,14 @@ def measuring(model: nn.Module) -> Iterator[None]:
     """
     with mode(model, False), torch.no_grad():
         yield
+
+
+def predicted(logits: Tensor) -> Tensor:
+    """Return the class of each example's largest logit, [examples], of logits [examples, classes].
+
+    Raises:
+        FloatingPointError: one is NaN, of which torch says that the first class is the largest.
+    """
+    if bool(logits.isnan().any()):
+        raise FloatingPointError("a logit is not a number: the network has diverged, so it has no accuracy")
+    return logits.argmax(1)

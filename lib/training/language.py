@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lib.base import BadInput, refuse_uncounted
-from lib.training.evaluation import measuring
+from lib.training.evaluation import measuring, predicted
 from lib.training.steps import Draw
 
 
@@ -61,10 +61,14 @@ def bits(model: nn.Module, text: Tensor, window: int, batch: int = 64) -> float:
 
 
 def share_right(model: nn.Module, tokens: Tensor, labels: Tensor, batch: int = 64) -> float:
-    """Measure the share of the passages whose largest logit is their label, in percent."""
+    """Measure the share of the passages whose largest logit is their label, in percent.
+
+    Raises:
+        FloatingPointError: the network gives what is no number.
+    """
     with measuring(model):
         right = sum(
-            int((model(inputs).argmax(1) == own).sum())
+            int((predicted(model(inputs)) == own).sum())
             for inputs, own in zip(tokens.split(batch), labels.split(batch), strict=True)
         )
     return 100 * right / len(labels)

@@ -20,5 +20,10 @@ def check(precision: str, where: str) -> None:
 
 
 def autocast(device: torch.device | str, precision: str) -> torch.autocast:
-    """Compute products within it in bfloat16, if that is the precision: on many machines twice as fast."""
+    """Compute products within it in bfloat16, if that is the precision: on many machines twice as fast.
+
+    Raises:
+        BadInput: another precision than these two.
+    """
+    check(precision, "autocast")
     return torch.autocast(torch.device(device).type, torch.bfloat16, enabled=precision == "bfloat16")

@@ -18,7 +18,7 @@ from lib.base import BadInput, Range, naming, refuse_uncounted
 from lib.data.folder import Images
 from lib.training.callbacks import Callback
 from lib.training.checkpoints import Session, Together
-from lib.training.evaluation import measuring
+from lib.training.evaluation import measuring, predicted
 from lib.training.examples import AUGMENTS, Examples
 from lib.training.precision import autocast, check
 
@@ -151,13 +151,14 @@ def accuracy(model: nn.Module, examples: Examples, precision: str = "float32", b
 
     Raises:
         BadInput: there are none.
+        FloatingPointError: the network gives what is no number, whose largest logit says nothing.
     """
     if not len(examples.test_labels):
         raise BadInput("there are no test examples to measure accuracy on: expected one or more")
     right = 0
     with measuring(model), autocast(examples.mean.device, precision):
         for inputs, labels in examples.test_batches(batch):
-            right += int((model(inputs).argmax(1) == labels).sum())
+            right += int((predicted(model(inputs)) == labels).sum())
     return 100 * right / len(examples.test_labels)
 
 

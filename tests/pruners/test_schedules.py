@@ -1,5 +1,8 @@
 """Laws of `lib.pruners.schedules`: equation 1 and Algorithm 2 of paper 5, any score and pattern goes with them."""
 
+import math
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -202,3 +205,15 @@ def test_a_reward_that_came_just_before_a_stop_counts_afterwards():
     after = pruners.RewardAware(increase=0.1, every=10, start=0, limit=0.9)
     after.load_state_dict(before.state_dict())
     assert before.target(10, 4.0) == after.target(10, 4.0) == 0
+
+
+def test_reward_aware_pruning_takes_no_step_and_no_state_that_cannot_be():
+    schedule = RewardAware(0.1, 10)
+    for step in ("a", math.nan, -5, math.inf):
+        with pytest.raises(BadInput, match="expected how many steps"):
+            schedule.target(step, 1.0)
+    for wrong in ({"times": -3}, {"highest": math.nan}, {"newest": "high"}):
+        with pytest.raises(BadInput):
+            schedule.load_state_dict({"highest": 0.0, "newest": 0.0, "times": 1} | wrong)
+    schedule.target(10, np.float64(2.0))
+    assert {type(value) for value in schedule.state_dict().values()} == {float, int}  # which checkpoints can hold

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
@@ -15,6 +15,7 @@ from lib.models.lenet import lenet5
 from lib.models.resnet import resnet20
 from lib.papers.gst import measures
 from lib.pruners import groups, kinds
+from lib.pruners.inputs import duplicate
 from lib.pruners.sizes import flops, operations_per_byte, parameters, sizes
 from lib.pruners.uses import positions, uses
 from tests.pruners.by_keyword import ByKeyword
@@ -237,8 +238,47 @@ def test_products_that_compute_a_weight_are_none_of_its_layers(form, training: b
     assert uses(layer, (tokens, tokens, tokens), training=training) == {"in_proj_weight": 10, "out_proj.weight": 10}
 
 
-def test_to_count_uses_in_training_mode_leaves_running_statistics_as_they_are():
-    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+class Tied(nn.Module):
+    """An autoencoder whose decoder reads the encoder's weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(self.encoder(x), self.encoder.weight.t())
+
+
+class Broadcast(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x[..., None, :] * self.layer.weight).sum(-1)
+
+
+@pytest.mark.parametrize(("model", "name", "times"), [(Tied(), "encoder.weight", 2), (Broadcast(), "layer.weight", 1)])
+def test_a_weight_counts_wherever_it_is_read(model: nn.Module, name: str, times: int):
+    assert uses(model, torch.randn(7, 8)) == {name: 7 * times}
+
+
+def test_instance_norms_keep_their_running_statistics_too():
+    model = nn.Sequential(nn.Conv1d(4, 4, 1), nn.InstanceNorm1d(4, track_running_stats=True))
+    before = model[1].running_mean.clone()
+    uses(model, torch.randn(8, 4, 6), training=True)
+    assert torch.equal(model[1].running_mean, before)
+
+
+@pytest.mark.parametrize(
+    "norm",
+    [
+        nn.BatchNorm1d(4),
+        parametrizations.spectral_norm(nn.Linear(4, 4)),
+    ],
+)
+def test_to_count_uses_in_training_mode_leaves_running_statistics_as_they_are(norm: nn.Module):
+    model = nn.Sequential(nn.Linear(4, 4), norm, nn.Linear(4, 2))
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     uses(model, torch.randn(8, 4), training=True)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
@@ -253,3 +293,25 @@ def test_a_shape_that_does_not_fit_is_refused_by_its_name(count):
     for shape in (8, (1, 8.0, 8), (1, 0, 8)):
         with pytest.raises(BadInput, match=r"^shape=.*: expected the sizes of an example without its batch"):
             count(model, shape)
+
+
+class Keeping(nn.Module):
+    """Keeps what it has computed, and a number that a parameter gave, as models do that are looked into."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.kept = nn.Linear(8, 4), {}
+        self.register_buffer("scale", self.layer.weight.mean())
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.kept["hidden"] = [self.layer(x)]
+        return self.kept["hidden"][0]
+
+
+def test_a_model_that_keeps_what_it_computed_is_copied_all_the_same():
+    model, x = Keeping(), torch.randn(3, 8)
+    out = model(x)
+    twin = duplicate(model)
+    assert torch.equal(twin.kept["hidden"][0], out)
+    assert torch.equal(twin(x), out)
+    assert torch.equal(twin.scale, model.scale)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from lib.base import BadInput
@@ -166,3 +167,12 @@ def test_bad_settings_are_refused():
     with pytest.raises(BadInput, match="batch=80, but there are only 70 images"):
         play(AdversarialTraining(epochs=1, batch=80))
     assert math.isfinite(play(AdversarialTraining(epochs=1, batch=70))[2][0]["discriminator"])
+
+
+def test_dropout_is_drawn_from_the_seed_whatever_was_drawn_before():
+    def rows(drawn_before: int):
+        generator, discriminator = pair()
+        torch.manual_seed(drawn_before)
+        return fit(generator, nn.Sequential(discriminator, nn.Dropout(0.3)), IMAGES, SETTINGS, 7)
+
+    assert rows(1) == rows(2)

@@ -166,3 +166,17 @@ def test_a_step_after_which_a_training_is_stopped_is_saved_even_where_it_is_too_
     with rhythm.after_step(lambda: saved.append("last"), last=True):
         assert saved == ["stopped"]  # what is done after the step comes first, since it may add to what is saved
     assert saved == ["stopped", "last"]
+
+
+def test_what_the_system_refuses_for_now_throws_no_checkpoint_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "session.pt"
+    checkpoints.write({"rows": [1]}, path)
+
+    def full(self: Path) -> bytes:
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as now:
+        now.setattr(Path, "read_bytes", full)
+        with pytest.raises(OSError, match="Too many open files"):
+            checkpoints.read(path)
+    assert checkpoints.read(path) == {"rows": [1]}

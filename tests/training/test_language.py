@@ -232,3 +232,10 @@ def test_to_measure_leaves_each_module_in_its_mode():
     bits(network, torch.arange(50) % 5, 8)
     assert [module.training for module in network.modules()] == before
     assert len(set(before)) == 2
+
+
+def test_a_network_of_nan_has_no_share_of_right_answers():
+    model = nn.Embedding(4, 3)
+    nn.init.constant_(model.weight, math.nan)
+    with pytest.raises(FloatingPointError, match="a logit is not a number"):
+        share_right(model, torch.zeros(5, dtype=torch.long), torch.zeros(5, dtype=torch.long))

@@ -107,3 +107,9 @@ def test_what_cannot_be_is_refused():
         pack(weight, circulant(2))
     with pytest.raises(BadInput, match="bitmap 'none': bytes need one of weights, coefficients"):
         pack(weight, circulant(1), "none")
+
+
+def test_a_coefficient_that_float16_cannot_hold_is_refused():
+    weight = torch.tensor([[1e6, 1.0], [1.0, 1e6]])
+    with pytest.raises(BadInput, match="beyond float16, whose largest number is 65,504"):
+        pack(weight, circulant(2))

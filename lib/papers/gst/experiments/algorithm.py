@@ -159,7 +159,7 @@ class GroupSparseTraining:
         """
         if rewards is None and self.reward is not None:
             if (found := self.reward(step)) is not None:
-                self.rewards = list(found)
+                self.rewards = [float(one) for one in found]  # of NumPy's a checkpoint could not be read again
             rewards = self.rewards
         if self.compression.layers:
             before = np.array(self.pruner.targets)

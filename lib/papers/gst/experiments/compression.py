@@ -60,7 +60,7 @@ def pack(weight: Tensor, table: Tensor, bitmap: str = "coefficients") -> bytes:
         bitmap: a bit for each of the "coefficients", or of the "weights" as equation 3 charges it.
 
     Raises:
-        BadInput: a bitmap of another kind, or a weight whose groups are not equal.
+        BadInput: a bitmap of another kind, a weight whose groups are not equal, or a number beyond float16's largest.
     """
     form, weight = _form(weight.shape, table), weight.detach()
     coefficients = form.right_inverse(weight)
@@ -68,7 +68,10 @@ def pack(weight: Tensor, table: Tensor, bitmap: str = "coefficients") -> bytes:
         raise BadInput("weights of a group differ, so there is no coefficient for them: pack it with a table it has")
     nonzero = coefficients != 0
     places = _places(nonzero, form, bitmap)
-    return np.packbits(places.flatten().numpy()).tobytes() + coefficients[nonzero].half().numpy().tobytes()
+    kept = coefficients[nonzero].half()
+    if not bool(kept.isfinite().all()):
+        raise BadInput(f"a coefficient is beyond float16, whose largest number is {torch.finfo(kept.dtype).max:,.0f}")
+    return np.packbits(places.flatten().numpy()).tobytes() + kept.numpy().tobytes()
 
 
 def unpack(content: bytes, shape: tuple[int, ...], table: Tensor, bitmap: str = "coefficients") -> Tensor:

@@ -117,9 +117,7 @@ def run(configuration: dict, context: Context) -> list[dict]:
         """Measure the accuracy on the images held out, at each chance to prune."""
         if step % every:
             return None
-        found = accuracy(model, held, training.precision)
-        model.train()
-        return [found]
+        return [accuracy(model, held, training.precision)]
 
     made: list[GroupSparseTraining] = []
 
