@@ -322,7 +322,7 @@ def test_a_file_may_hold_a_dataclass_and_import_what_lies_beside_it_even_when_it
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["small"], "'small': expected MODULE:FACTORY, such as torchvision.models:resnet18 or net.py:build"),
+        (["small"], "'small': expected MODULE:FACTORY, such as lib.models.resnet:small_resnet or net.py:build"),
         (["nowhere.py:Small"], "nowhere.py is no file"),
         (["nowhere_at_all:Small"], "nowhere_at_all:Small cannot be built: ModuleNotFoundError: No module named"),
         (["net.py:Large"], "net.py has no 'Large'"),

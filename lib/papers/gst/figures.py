@@ -16,7 +16,7 @@ METHODS = {
     "rwp": (METHODS["rwp"], "#000000", "s", "-."),
     "regrow": (METHODS["regrow"], plots.YELLOW, "h", ":"),
     "gst_2": ("GST, B = 2", plots.GREEN, "^", "-"),
-    "gst_2_often": ("GST, B = 2, pruned more often", plots.RED, "v", ":"),
+    "gst_2_often": ("GST, B = 2, pruned more often", plots.SKY, "v", ":"),
     "gst_4": ("GST, B = 4", plots.BLUE, "D", "-"),
     "gst_4_end": ("GST, B = 4 to the end", plots.BLUE, "p", "--"),
     "projection": ("B = 4, then 2, projection", plots.RED, "X", ":"),

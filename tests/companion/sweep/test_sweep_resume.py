@@ -388,10 +388,7 @@ def test_a_row_that_holds_more_than_plain_numbers_fails_alone(toys):
     odd = lambda one: {"value": np.int64(1)} if one["name"] == "b" else {}  # noqa: E731
     module().run = lambda one, context: [row | odd(one) for row in run(one, context)]
     assert toys(scale="real") == 2
-    assert (
-        "1 of 4 configurations failed, 3 are finished and kept; the first: lib.base.BadInput: run gives value="
-        in toys.err
-    )
+    assert "1 of 4 configurations failed, 3 are finished and kept; the first: run gives value=" in toys.err
 
 
 def test_more_than_twenty_seeds_are_known_again():
