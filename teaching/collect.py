@@ -26,7 +26,7 @@ def verdicts(notebook: nbformat.NotebookNode) -> dict[str, str]:
         said = dict(SAID.findall("".join(output.get("text", "") for output in cell.outputs)))
         plain = re.search(r"^check\(", cell.source, re.MULTILINE)  # at the margin, not in a branch
         odd = (
-            len(asked) != 1
+            len(set(asked)) != 1  # a hint behind the cell's own check names it twice
             or not plain
             or re.search(r"\b(print|display|exec|eval|sys|check\s*=|def check)\b", cell.source)
         )

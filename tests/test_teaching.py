@@ -85,7 +85,7 @@ def test_collecting_counts_what_the_checker_said_and_not_what_somebody_typed():
             ),
             cell('print("Exercise 20.4: right.")', "Exercise 20.4: right.\n"),
             cell('def f(x):\n    return x\n\n\ncheck("20.5", f)', "Exercise 20.5: right.\n"),
-            cell('check("20.6", ...)', ""),
+            cell('check("20.6", ...)  # check("20.6", function)', ""),
             cell('if True:\n    check("20.7", 3)', "Exercise 20.7: right.\n"),
             v4.new_markdown_cell("**20.8** (compute) Its cell is gone."),
         ]

@@ -68,9 +68,8 @@ def texts_of(experiment: str, paper: str) -> frozenset[str]:
             found |= {text for name in rows.select_dtypes(["object", "string"]) for text in rows[name].unique()}
     for program in sorted((base.ROOT / "lib" / "papers" / paper).rglob("*.py")):
         found |= _words(program)
-    return frozenset(found) | _words(
-        base.ROOT / "lib" / "data" / "speech" / "corpora.py"
-    )  # lists of trials that nobody here has
+    corpora = base.ROOT / "lib" / "data" / "speech" / "corpora.py"  # names lists of trials that nobody here has
+    return frozenset(found | _words(corpora))
 
 
 def _words(program: Path) -> set[str]:
