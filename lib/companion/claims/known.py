@@ -15,8 +15,6 @@ from lib.companion.csv_files import read_csv
 from lib.companion.sweep import settings
 from lib.companion.sweep.grid import grid, names
 
-SCALES = ("quick", "real", "paper")
-
 
 def refuse_unknown(claim: Claim, paper: Paper, function: object) -> None:
     """Refuse a claim that asks for what there is not: an experiment, an argument of its function, a text.
@@ -55,21 +53,22 @@ def texts(value: object) -> Iterator[str]:
 
 @cache
 def texts_of(experiment: str, paper: str) -> frozenset[str]:
-    """Collect the texts of an experiment: in its settings at any scale, its run files and their columns, and in its
-    paper's programs, whose measures have words and columns of their own; read once a process.
+    """Collect the texts of an experiment: in its settings at any scale, its run files and their columns, in its paper's
+    programs, whose measures have words and columns of their own, and in those that read data, some of which nobody here
+    has; read once a process.
     """
     found: set[str] = set()
-    for scale in SCALES:
+    for scale in settings.SCALES:
         if experiment in settings.experiments(scale):
             found |= set(texts(list(grid(experiment, scale).configurations.values())))
         if (path := base.RESULTS / scale / "runs" / f"{experiment}.csv").exists():
             rows = read_csv(path)
             found |= set(rows.columns)
             found |= {text for name in rows.select_dtypes(["object", "string"]) for text in rows[name].unique()}
-    for program in sorted((base.ROOT / "lib" / "papers" / paper).rglob("*.py")):
-        found |= _words(program)
-    corpora = base.ROOT / "lib" / "data" / "speech" / "corpora.py"  # names lists of trials that nobody here has
-    return frozenset(found | _words(corpora))
+    for folder in (base.ROOT / "lib" / "papers" / paper, base.ROOT / "lib" / "data"):
+        for program in sorted(folder.rglob("*.py")):
+            found |= _words(program)
+    return frozenset(found)
 
 
 def _words(program: Path) -> set[str]:
