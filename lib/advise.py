@@ -32,7 +32,7 @@ from lib.kernels import two_four
 from lib.kernels.products import csr, csr_linear, int8_linear, padded, quantised
 from lib.kernels.timing import rounds
 from lib.pruners import kinds
-from lib.pruners.counted import values
+from lib.pruners.counted import refuse_shapeless, values
 from lib.pruners.inputs import Inputs, batch_of, example
 from lib.pruners.layers import matrices, survey
 from lib.pruners.selected import Select
@@ -100,6 +100,7 @@ def advise(
     dtype = torch.float32 if device == "cpu" else torch.float16
     two_four.backend(dtype, device)
     layers = matrices(model, select)
+    refuse_shapeless(model)
     for name, weight in values(layers).items():
         if not bool(torch.isfinite(weight).all()):
             raise BadInput(f"{name} holds numbers that are not finite")

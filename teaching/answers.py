@@ -9,6 +9,7 @@ test runs every solution as it is printed.
 
 from __future__ import annotations
 
+import argparse
 import ast
 import inspect
 import re
@@ -129,5 +130,16 @@ def file_of(function: Callable) -> str:
     return f"a function of `{Path(inspect.getsourcefile(function)).relative_to(ROOT)}`"
 
 
+def main(words: list[str] | None = None) -> None:
+    """Run the command line: print the key."""
+    argparse.ArgumentParser(
+        "python teaching/answers.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args(words)
+    from lib import base  # the checkout is on the path by now, whoever runs this from elsewhere
+
+    with base.program("answers.py"):
+        print(key())
+
+
 if __name__ == "__main__":
-    print(key())
+    main()

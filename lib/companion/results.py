@@ -27,6 +27,7 @@ CLAIMS = (  # columns of results/SCALE/claims.csv
     "id", "paper", "where", "says", "printed", "measured", "low", "high", "seeds", "cells", "data", "verdict", "needs",
     "why", "note", "runs",
 )  # fmt: skip
+COUNTED = ("seed", "epoch", "step")  # columns of whole numbers wherever they stand
 SCORECARD = (*CLAIMS, "scale", "kind", "criterion")  # of results/claims.csv
 CELLS = ("id", "cell", "measured", "low", "high", "seeds", "chance", "verdict", "reason")  # of results/SCALE/cells.csv
 
@@ -84,11 +85,12 @@ def _refuse_altered(path: Path) -> None:
 
 
 def _refuse_words(rows: pd.DataFrame, called: str) -> None:
-    """Refuse a word in a column of numbers, which makes texts of them all."""
+    """Refuse a word, or a number with a unit, in a column of numbers, which makes texts of them all."""
     for name in rows.columns[[not pd.api.types.is_numeric_dtype(kind) for kind in rows.dtypes]]:
         said = rows[name].dropna()
         numbers = pd.to_numeric(said, errors="coerce").notna()
-        if not numbers.all() and numbers.mean() > 0.5:
+        meant = pd.to_numeric(said.astype(str).str.rstrip(" %"), errors="coerce").notna()
+        if not numbers.all() and (meant.mean() > 0.5 or name in COUNTED):
             place = numbers.idxmin()
             raise BadInput(f"{called}, line {place + 2}: {name} {said[place]!r:.40} is no number")
 

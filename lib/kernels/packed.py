@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
@@ -132,9 +133,9 @@ def load(path: str | Path) -> OrderedDict[str, Tensor]:
     Raises:
         BadInput: the file is not there, of another kind, cut off, or altered.
     """
+    if not isinstance(path, (str, os.PathLike)) or not Path(path).is_file():
+        raise BadInput(f"{path!s:.80} is no file")
     path = Path(path)
-    if not path.is_file():
-        raise BadInput(f"{path} is no file")
     content = path.read_bytes()
     body, digest = content[:-32], content[-32:]
     if not content.startswith(MAGIC):

@@ -77,7 +77,7 @@ def int8_linear(x: Tensor, weight: Quantised) -> Tensor:
     low, high = x.aminmax()
     largest = torch.maximum(-low, high).float()
     if not torch.isfinite(largest):
-        raise BadInput("an activation is NaN or infinite: int8 has no code for it")
+        raise BadInput("an activation is NaN, infinite or beyond float32: int8 has no code for it")
     if x.is_cuda:
         step = int8.scale_of(largest)
         return (int_linear(int8.quantise(x, step), weight.codes) * (step * weight.steps)).to(x.dtype)

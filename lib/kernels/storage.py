@@ -18,8 +18,13 @@ FORMATS = ("dense", "coo", "csr", "bitmap", "two_four")
 
 
 def value_bits_stored(form: str, rows: int, columns: int, nonzeros: int, value_bits: int) -> int:
-    """Count the bits of the values a format stores: all of them (dense), half of them (2:4), or those that are kept."""
+    """Count the bits of the values a format stores: all of them (dense), half of them (2:4), or those that are kept.
+
+    Raises:
+        BadInput: as `metadata_bits`, or values of no bits.
+    """
     _check(form, rows, columns, nonzeros)
+    refuse_uncounted(value_bits=value_bits)
     stored = {"dense": rows * columns, "two_four": rows * columns // 2}.get(form, nonzeros)
     return stored * value_bits
 
@@ -33,7 +38,8 @@ def metadata_bits(
     bit for each place of the matrix. two_four: 2 bits a stored value, its place among four (paper 2, section 3.1).
 
     Raises:
-        BadInput: an unknown format, columns that 4 does not divide (2:4), or more values than places (2:4 has half).
+        BadInput: an unknown format, a matrix without rows or columns, columns that 4 does not divide (2:4), or more
+            values than places (2:4 has half).
     """
     _check(form, rows, columns, nonzeros)
 
@@ -50,7 +56,11 @@ def metadata_bits(
 
 
 def bits(form: str, rows: int, columns: int, nonzeros: int, value_bits: int, index_bits: int = 16) -> int:
-    """Count the bits of the whole matrix, values and metadata."""
+    """Count the bits of the whole matrix, values and metadata.
+
+    Raises:
+        BadInput: as `metadata_bits`, or values of no bits.
+    """
     metadata = metadata_bits(form, rows, columns, nonzeros, index_bits)
     return value_bits_stored(form, rows, columns, nonzeros, value_bits) + metadata
 
@@ -68,9 +78,13 @@ def curve(rows: int, columns: int, value_bits: int, sparsities: Sequence[float],
         columns format (FORMATS, entropy_coded, floor), sparsity, bits (a weight), bytes (of the matrix).
 
     Raises:
-        BadInput: a negative seed, a sparsity outside [0, 1], or, at a sparsity of 0.5, columns that 4 does not divide.
+        BadInput: a negative seed, a matrix without rows or columns, a sparsity outside [0, 1], or, at a sparsity of
+            0.5, columns that 4 does not divide.
     """
     refuse_uncounted(0, seed=seed)
+    refuse_uncounted(rows=rows, columns=columns)
+    if bad := [one for one in sparsities if not 0 <= one <= 1]:
+        raise BadInput(f"sparsity {bad[0]}: expected a share of zeros, from 0 to 1")
     places, draw = rows * columns, np.random.default_rng(seed)
     found = []
     for sparsity in sparsities:
@@ -91,6 +105,7 @@ def curve(rows: int, columns: int, value_bits: int, sparsities: Sequence[float],
 def _check(form: str, rows: int, columns: int, nonzeros: int) -> None:
     if form not in FORMATS:
         raise BadInput(f"format {form!r}: known are {', '.join(FORMATS)}")
+    refuse_uncounted(rows=rows, columns=columns)
     if form == "two_four" and columns % 4:
         raise BadInput(f"2:4 needs columns in multiples of 4, these are {columns}")
     places = rows * columns // (2 if form == "two_four" else 1)

@@ -15,7 +15,7 @@ from statistics import median, quantiles
 
 import torch
 
-from lib.base import BadInput
+from lib.base import BadInput, refuse_uncounted
 
 
 def in_turn(
@@ -37,8 +37,9 @@ def rounds(
             there; calls of microseconds need longer turns.
 
     Raises:
-        BadInput: no rivals.
+        BadInput: no rivals, or turns of no calls.
     """
+    refuse_uncounted(block=block)
     if not rivals:
         raise BadInput("no rivals to time: at least one is needed")
     times: dict[str, list[float]] = {name: [] for name in rivals}

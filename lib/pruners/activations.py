@@ -86,10 +86,14 @@ class Largest:
 
     def __call__(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
         """Replace the layer's input."""
-        x = largest(entering(args, kwargs), self.n, self.m, self.axis)
+        entered = entering(args, kwargs)
+        if entered.is_nested and entered.layout == torch.strided:  # as torch's encoder makes of padded examples
+            x = torch.nested.as_nested_tensor([largest(one, self.n, self.m, self.axis) for one in entered.unbind()])
+        else:
+            x = largest(entered, self.n, self.m, self.axis)
         if args:
             return (x, *args[1:]), kwargs
-        return args, {**kwargs, "input": x}
+        return args, {key: x if value is entered else value for key, value in kwargs.items()}
 
 
 def _why_not(layer: Prunable, m: int) -> str:

@@ -51,6 +51,16 @@ def refuse_valueless(layers: Iterable[Prunable]) -> None:
     _refuse_meta({layer.name: layer.weight for layer in layers})
 
 
+def refuse_shapeless(model: nn.Module) -> None:
+    """Refuse a lazy layer that no input has passed yet: its weight has no shape, so that it would not be counted.
+
+    Raises:
+        BadInput: its name.
+    """
+    if lazy := [name for name, parameter in model.named_parameters() if is_lazy(parameter)]:
+        raise BadInput(f"{lazy[0]} has no shape yet: run the model once")
+
+
 def _refuse_meta(weights: Mapping[str, Tensor]) -> None:
     if empty := [name for name, weight in weights.items() if weight.is_meta]:
         raise BadInput(f"{empty[0]} is on the meta device, where it has no values: load the model first")

@@ -12,7 +12,7 @@ from lib.base import BadInput, refuse_uncounted, type_of
 from lib.kernels import storage
 from lib.kernels.two_four import has_pattern
 from lib.pruners import kinds
-from lib.pruners.counted import refuse_valueless
+from lib.pruners.counted import refuse_shapeless, refuse_valueless
 from lib.pruners.grouped import grouped
 from lib.pruners.inputs import entering
 from lib.pruners.layers import matrices, say_partial
@@ -39,13 +39,15 @@ def flops(model: nn.Module, shape: Sequence[int]) -> int:
         shape: of one example, without the batch axis.
 
     Raises:
-        BadInput: the model takes no examples of this shape, or has no numbers (it lies on the meta device).
+        BadInput: the model takes no examples of this shape, or has no numbers: it lies on the meta device, or a lazy
+            layer of it has not been run yet.
     """
     layers = matrices(model)
+    refuse_shapeless(model)
     refuse_valueless(layers)
     uses = positions(model, shape)
     say_partial(model, "this count of FLOPs")
-    return sum(2 * int((layer.weight != 0).sum()) * uses.get(layer.name, 0) for layer in layers)
+    return round(sum(2 * int((layer.weight != 0).sum()) * uses.get(layer.name, 0) for layer in layers))
 
 
 def sizes(model: nn.Module, shape: Sequence[int], value_bits: int = 16) -> dict[str, int]:
@@ -65,10 +67,11 @@ def sizes(model: nn.Module, shape: Sequence[int], value_bits: int = 16) -> dict[
 
     Raises:
         BadInput: weights that share coefficients, of which fewer numbers are stored than there are weights, a shape of
-            which the model takes no examples, or a width that counts nothing.
+            which the model takes no examples, a lazy layer that has not been run yet, or a width that counts nothing.
     """
     refuse_uncounted(value_bits=value_bits)
     layers = matrices(model)
+    refuse_shapeless(model)
     refuse_valueless(layers)
     if shared := [layer.name for layer in layers if grouped(layer) is not None]:
         raise BadInput(f"{shared[0]} shares coefficients, sizes counts plain weights: pruners.detach the model first")
@@ -85,8 +88,8 @@ def sizes(model: nn.Module, shape: Sequence[int], value_bits: int = 16) -> dict[
         found[f"bytes_{form}"] = math.ceil(bits / 8)
     uses = positions(model, shape)
     say_partial(model, "this count of FLOPs")
-    found["flops_dense"] = sum(2 * matrix.numel() * uses.get(name, 0) for name, matrix in stored.items())
-    return found | {"flops": sum(2 * count * uses.get(name, 0) for name, count in nonzeros.items())}
+    found["flops_dense"] = round(sum(2 * matrix.numel() * uses.get(name, 0) for name, matrix in stored.items()))
+    return found | {"flops": round(sum(2 * count * uses.get(name, 0) for name, count in nonzeros.items()))}
 
 
 def operations_per_byte(model: nn.Module, shape: Sequence[int], batch: int, value_bits: int = 16) -> float:
@@ -101,7 +104,8 @@ def operations_per_byte(model: nn.Module, shape: Sequence[int], batch: int, valu
 
     Raises:
         BadInput: a layer that is not a product with one weight, such as nn.LSTM or nn.MultiheadAttention, or a
-            shape of which the model takes no examples, or a batch or a width that counts nothing.
+            shape of which the model takes no examples, a lazy layer that has not been run yet, or a batch or a width
+            that counts nothing.
     """
     refuse_uncounted(batch=batch, value_bits=value_bits)
     moved = 0
@@ -111,6 +115,7 @@ def operations_per_byte(model: nn.Module, shape: Sequence[int], batch: int, valu
         moved += module.weight.numel() + batch * (entering(args, kwargs).numel() + output.numel())
 
     layers = matrices(model)
+    refuse_shapeless(model)
     owners = [(layer.name, *owner) for layer in layers for owner in layer.owners]
     owners = [owner for owner in owners if not isinstance(owner[1], kinds.LOOKUPS)]
     if inside := [(name, module) for name, module, attribute in owners if attribute != "weight"]:

@@ -29,8 +29,12 @@ COPIES = ("index", "index_select", "index_put", "_to_copy", "clone")  # their re
 PRODUCTS = {"mm": 0, "addmm": 1, "bmm": 0, "baddbmm": 1, "_grouped_mm": 0, "mv": 0, "addmv": 1}  # the first factor
 
 
-def positions(model: nn.Module, shape: Sequence[int], modules: Mapping[str, nn.Module] | None = None) -> dict[str, int]:
+def positions(
+    model: nn.Module, shape: Sequence[int], modules: Mapping[str, nn.Module] | None = None
+) -> dict[str, float]:
     """Count how often one example uses each weight of a layer, {name: positions}; an unused layer is left out.
+
+    Of a weight of which only a part is used, as of experts, it is the mean over its numbers and need not be whole.
 
     Args:
         shape: of one example, without the batch axis.
@@ -46,8 +50,7 @@ def positions(model: nn.Module, shape: Sequence[int], modules: Mapping[str, nn.M
         layers = [Prunable(name, "", module, layout=layouts[name]) for name, module in modules.items()]
     one = example(model, shape)
     with naming(f"shape={tuple(shape)}"):
-        found = uses(model, one, layers)
-    return {name: math.ceil(count) for name, count in found.items()}
+        return uses(model, one, layers)
 
 
 def uses(

@@ -24,7 +24,7 @@ from lib.models.game_player import ActorCritic, PlayerSizes
 from lib.training import checkpoints
 from lib.training.callbacks import Callback
 from lib.training.precision import autocast, check
-from lib.training.supervised import seed_of
+from lib.training.seeds import seed_of
 from lib.training.vector_games import Games
 
 STATE = "state.pt"
@@ -103,7 +103,7 @@ class Rollout(NamedTuple):
 
     frames: Tensor
     actions: Tensor
-    chances: Tensor  # logarithms of the chances that the actions had
+    log_probs: Tensor  # that the actions had
     values: Tensor  # that were expected
     returns: Tensor
     advantages: Tensor  # of the returns over these values, see `normalised`; of PPO
@@ -111,17 +111,17 @@ class Rollout(NamedTuple):
 
 def a2c_loss(logits: Tensor, values: Tensor, batch: Rollout, settings: ActorCriticSettings) -> Tensor:
     """Compute the loss of A2C: actions that returned more than expected become more likely (Mnih et al. 2016)."""
-    chances, entropy = _chances(logits, batch.actions)
+    log_probs, entropy = _log_probs(logits, batch.actions)
     advantages = batch.returns - values
-    policy = -(advantages.detach() * chances).mean()
+    policy = -(advantages.detach() * log_probs).mean()
     return policy + settings.value * advantages.square().mean() - settings.entropy * entropy
 
 
 def ppo_loss(logits: Tensor, values: Tensor, batch: Rollout, settings: ActorCriticSettings) -> Tensor:
     """Compute the loss of PPO: moving a chance by more than a share `clip` gains nothing (Schulman et al. 2017)."""
-    chances, entropy = _chances(logits, batch.actions)
+    log_probs, entropy = _log_probs(logits, batch.actions)
     advantages = batch.advantages
-    ratio = (chances - batch.chances).exp()
+    ratio = (log_probs - batch.log_probs).exp()
     policy = -torch.minimum(ratio * advantages, ratio.clamp(1 - settings.clip, 1 + settings.clip) * advantages).mean()
     near = batch.values + (values - batch.values).clamp(-settings.clip, settings.clip)
     errors = torch.maximum((values - batch.returns).square(), (near - batch.returns).square())
@@ -136,8 +136,8 @@ def normalised(advantages: Tensor) -> Tensor:
     return (advantages - advantages.mean()) / (advantages.std() + 1e-5)
 
 
-def _chances(logits: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute the logarithms of the actions' chances, [n], and the mean entropy."""
+def _log_probs(logits: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute the log-probabilities of the actions, [n], and the mean entropy."""
     logarithms = logits.log_softmax(1)
     entropy = -(logarithms.exp() * logarithms).sum(1).mean()
     return logarithms.gather(1, actions[:, None])[:, 0], entropy
@@ -218,12 +218,12 @@ class ActorCriticTrainer:
                 logarithms = logits.log_softmax(1)
                 actions = drawn(logarithms, self.draws)
                 rewards, ended = games.step(actions.tolist())
-                chances = logarithms.gather(1, actions[:, None])[:, 0]
-                kept.append((frames, actions, chances, values, torch.from_numpy(rewards), torch.from_numpy(ended)))
+                log_probs = logarithms.gather(1, actions[:, None])[:, 0]
+                kept.append((frames, actions, log_probs, values, torch.from_numpy(rewards), torch.from_numpy(ended)))
             _, last = self._ask(torch.from_numpy(games.seen))
-        frames, actions, chances, values, rewards, ended = (torch.stack(column) for column in zip(*kept, strict=True))
+        frames, actions, log_probs, values, rewards, ended = (torch.stack(column) for column in zip(*kept, strict=True))
         found = returns(rewards, ended, torch.cat([values, last[None]]), settings)
-        columns = (frames, actions, chances, values, found, found - values)
+        columns = (frames, actions, log_probs, values, found, found - values)
         return Rollout(*(column.flatten(0, 1) for column in columns))
 
     def _ask(self, frames: Tensor) -> tuple[Tensor, Tensor]:

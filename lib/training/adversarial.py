@@ -22,7 +22,8 @@ from lib.models.dcgan import Discriminator, Generator, noise
 from lib.training.checkpoints import Session, Together, checksum
 from lib.training.evaluation import measuring
 from lib.training.precision import autocast, check
-from lib.training.supervised import channels_last, refuse_frozen, seed_of
+from lib.training.seeds import seed_of
+from lib.training.supervised import channels_last, refuse_frozen
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ widths and batches are such that each run's matrices begin at multiples of 16 by
 from __future__ import annotations
 
 import copy
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -23,7 +24,7 @@ from lib.pruners import prunable
 from lib.pruners.masks import checked
 from lib.training import precision
 from lib.training.masked_adam import MaskedAdam
-from lib.training.supervised import seed_of
+from lib.training.seeds import seed_of
 
 # what a run's random numbers are for: each has a stream of its own
 INITIAL, SCORING, TRAINING, ACTING, SHUFFLING = range(5)
@@ -43,13 +44,13 @@ def check(settings: AgentSettings) -> None:
     """Refuse settings that no agent can have.
 
     Raises:
-        BadInput: a batch below 1, a rate that is not above 0, or an unknown precision.
+        BadInput: a batch below 1, a rate that is not above 0 and finite, or an unknown precision.
     """
     where = type(settings).__name__
     with naming(where):
         refuse_uncounted(batch=settings.batch)
-    if not settings.learning_rate > 0:
-        raise BadInput(f"{where}: learning_rate={settings.learning_rate} must be above 0")
+    if not 0 < settings.learning_rate < math.inf:
+        raise BadInput(f"{where}: learning_rate={settings.learning_rate} must be above 0, and finite")
     precision.check(settings.precision, where)
 
 

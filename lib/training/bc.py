@@ -13,7 +13,7 @@ from lib.base import BadInput, Count
 from lib.models.mlp import MLP, Bounded, generators
 from lib.models.vae import VAE
 from lib.training.agents import ACTING, INITIAL, Agent, Draws, Objective, Policy, Transitions, check
-from lib.training.supervised import seed_of
+from lib.training.seeds import seed_of
 
 RANKED = ("apart", "together", "alone")  # how a VAE's two networks are, see `BCSettings`
 

@@ -14,7 +14,7 @@ from lib.models.mlp import MLP, Bounded, generators
 from lib.models.vae import VAE
 from lib.training.agents import ACTING, INITIAL, Agent, Draws, Objective, Policy, Transitions, check
 from lib.training.bc import check_vae, vae_objective
-from lib.training.supervised import seed_of
+from lib.training.seeds import seed_of
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lib.base import BadInput
+from lib.base import BadInput, refuse_uncounted
 from lib.data.folder import Images
 from lib.training.checkpoints import checksum
 
@@ -52,30 +52,38 @@ class Examples:
         """Make them from a `lib.data` data set: train_inputs, train_labels, test_inputs, test_labels.
 
         Raises:
-            BadInput: inputs without a label each, nothing to train on, a channel or feature that never varies.
+            BadInput: inputs without a label each, nothing to train on, labels that are no whole numbers from 0 on, test
+                inputs of another shape, numbers that are not finite, a channel or feature that never varies.
         """
         for part in ("train", "test"):
             inputs, own = len(getattr(data, f"{part}_inputs")), len(getattr(data, f"{part}_labels"))
             if inputs != own:
                 raise BadInput(f"{part}: {inputs} inputs and {own} labels: expected one label an input")
+            labels = np.asarray(getattr(data, f"{part}_labels"))
+            if labels.dtype.kind not in "iu" or labels.ndim != 1 or (labels < 0).any():
+                raise BadInput(f"{part}_labels: expected one whole number from 0 on for each input")
         if not len(data.train_labels):
             raise BadInput("train: no inputs: expected one or more to learn from")
 
         def put(array: np.ndarray) -> Tensor:
             return torch.from_numpy(np.array(array)).to(device)  # np.array copies a read-only map
 
-        labels = {"train_labels": put(data.train_labels), "test_labels": put(data.test_labels)}
+        labels = {f"{part}_labels": put(getattr(data, f"{part}_labels")).long() for part in ("train", "test")}
         if isinstance(data.train_inputs, Images):
             mean, std = (np.float32(values).reshape(1, 3, 1, 1) for values in IMAGENET)
             inputs = {"train_inputs": data.train_inputs, "test_inputs": data.test_inputs}
             return cls(**inputs, **labels, mean=put(mean), std=put(std))
-        train = np.asarray(data.train_inputs)
+        train, test = np.asarray(data.train_inputs), np.asarray(data.test_inputs)
+        if train.shape[1:] != test.shape[1:]:
+            raise BadInput(f"a test input has shape {test.shape[1:]}, one to train on has {train.shape[1:]}")
         axes = (0, *range(2, train.ndim))
         mean = train.mean(axes, dtype=np.float64, keepdims=True)
+        if not np.isfinite(mean).all():
+            raise BadInput("train_inputs hold numbers that are NaN or infinite")
         std = train.std(axes, dtype=np.float64, keepdims=True)
         if (still := train.min(axes) == train.max(axes)).any():  # their std need not be 0: it is rounded
             raise BadInput(f"train_inputs: {still.sum()} of {still.size} channels never vary: leave them out")
-        inputs = {"train_inputs": put(train), "test_inputs": put(data.test_inputs)}
+        inputs = {"train_inputs": put(train), "test_inputs": put(test)}
         return cls(**inputs, **labels, mean=put(mean.astype(np.float32)), std=put(std.astype(np.float32)))
 
     @property
@@ -127,7 +135,12 @@ class Examples:
     def sample(self, count: int = 1024, batch: int = 256, seed: int = 0) -> Iterator[Tensor]:
         """Draw batches of training inputs by the seed, such as to calibrate on: not augmented, scaled, each input once;
         all when there are fewer.
+
+        Raises:
+            BadInput: a count or a batch below 1, or a seed below 0.
         """
+        refuse_uncounted(count=count, batch=batch)
+        refuse_uncounted(0, seed=seed)
         draw = torch.Generator().manual_seed(seed)
         chosen = torch.randperm(len(self.train_labels), generator=draw)[:count].to(self.train_labels.device)
         return (scaled for scaled, _ in self.train_batches(chosen.split(batch), "none", draw))

@@ -52,7 +52,7 @@ def features(network: nn.Module, images: Tensor, layer: str, batch: int = 1000) 
         layer: name of the layer, such as "fc2", the last of a LeNet.
 
     Raises:
-        BadInput: no such layer.
+        BadInput: no such layer, or one that the network does not call.
     """
     modules = dict(network.named_modules())
     if layer not in modules:
@@ -66,4 +66,6 @@ def features(network: nn.Module, images: Tensor, layer: str, batch: int = 1000) 
                 network(part)
     finally:
         handle.remove()
+    if not found:
+        raise BadInput(f"layer {layer!r} is there and is never called: nothing enters it")
     return torch.cat(found)

@@ -26,7 +26,8 @@ from lib.pruners import gates
 from lib.training.checkpoints import Session
 from lib.training.examples import AUGMENTS, Examples
 from lib.training.precision import autocast, check
-from lib.training.supervised import accuracy, channels_last, hold_out, seed_of
+from lib.training.seeds import seed_of
+from lib.training.supervised import accuracy, channels_last, hold_out
 
 WAKE_WHEN = ("plateaus", "falls")  # the loss on the validation split
 

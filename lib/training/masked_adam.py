@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lib.base import BadInput
+from lib.training.checkpoints import checksum
 
 
 class MaskedAdam:
@@ -24,6 +25,9 @@ class MaskedAdam:
         parameters: all that is trained; removed weights must be zero already.
         masks: {parameter: bool tensor of its shape, True = kept}, of some of the parameters.
         capturable: of `torch.optim.Adam`, for CUDA graphs.
+
+    Raises:
+        BadInput: a mask that is not bool or not of its parameter's shape, or masked parameters of several types.
     """
 
     def __init__(
@@ -35,6 +39,14 @@ class MaskedAdam:
     ):
         self.parameters = list(parameters)
         self.masked = [parameter for parameter in parameters if parameter in masks]
+        for parameter in self.masked:
+            mask = masks[parameter]
+            if mask.dtype != torch.bool or mask.shape != parameter.shape:
+                found = f"{str(mask.dtype)[6:]} {list(mask.shape)}"
+                raise BadInput(f"a mask is {found}, expected bool {list(parameter.shape)}, True where a weight is kept")
+        if len(types := {str(parameter.dtype)[6:] for parameter in self.masked}) > 1:
+            raise BadInput(f"masked parameters are {' and '.join(sorted(types))}: expected one type for all")
+        self.masks = [checksum(masks[parameter]) for parameter in self.masked]
         self.places = [masks[parameter].flatten().nonzero().squeeze(1) for parameter in self.masked]
         trained = [parameter for parameter in parameters if parameter not in masks]
         if self.masked:
@@ -67,12 +79,18 @@ class MaskedAdam:
                 parameter.put_(place, part)
 
     def state_dict(self) -> dict:
-        """Say what Adam remembers; the weights themselves are the parameters'."""
-        return self.adam.state_dict()
+        """Say what Adam remembers and of which masks; the weights themselves are the parameters'."""
+        return self.adam.state_dict() | {"masks": self.masks}
 
     def load_state_dict(self, content: dict) -> None:
-        """Go on from where `state_dict` was called, with the same masks."""
-        self.adam.load_state_dict(content)
+        """Go on from where `state_dict` was called, with the same masks.
+
+        Raises:
+            BadInput: the masks are others, whose moments would be given to the wrong weights.
+        """
+        if content.get("masks", self.masks) != self.masks:  # older checkpoints do not say
+            raise BadInput("what Adam remembers is of other masks: expected those that it was made with")
+        self.adam.load_state_dict({key: value for key, value in content.items() if key != "masks"})
 
     def _gathered(self, tensors: Sequence[Tensor]) -> Tensor:
         with torch.no_grad():

@@ -23,7 +23,7 @@ from lib.training.agents import SCORING, SHUFFLING, TRAINING, Agent, Draws, Obje
 from lib.training.callbacks import Callback
 from lib.training.checkpoints import Session, Together, checksum
 from lib.training.graphs import Graphed
-from lib.training.supervised import seed_of
+from lib.training.seeds import seed_of
 
 LOG = logging.getLogger(__name__)
 

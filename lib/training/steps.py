@@ -16,7 +16,8 @@ from lib.base import BadInput, naming, refuse_uncounted
 from lib.pruners.inputs import call
 from lib.training.checkpoints import Session
 from lib.training.precision import autocast, check
-from lib.training.supervised import refuse_frozen, seed_of
+from lib.training.seeds import seed_of
+from lib.training.supervised import refuse_frozen
 
 #: A generator to one batch: what the network is called with (`pruners.inputs`), and what its answer is compared with.
 Draw = Callable[[torch.Generator], tuple[Any, Any]]

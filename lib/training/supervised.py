@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -21,6 +20,7 @@ from lib.training.checkpoints import Session, Together
 from lib.training.evaluation import measuring, predicted
 from lib.training.examples import AUGMENTS, Examples
 from lib.training.precision import autocast, check
+from lib.training.seeds import seed_of
 
 
 @dataclass(frozen=True)
@@ -63,18 +63,6 @@ class Training:
         if self.warmup > self.epochs:
             raise BadInput(f"training: warmup={self.warmup} must not be longer than epochs={self.epochs}")
         check(self.precision, "training")
-
-
-def seed_of(*parts: int) -> int:
-    """Make one seed from several numbers, such as (seed, session, epoch); other numbers give an independent stream.
-
-    Raises:
-        BadInput: a number below 0.
-    """
-    if min(parts) < 0:
-        raise BadInput(f"seeds are 0 or more, these are {', '.join(map(str, parts))}")
-    first, *path = parts  # as a spawn key, because SeedSequence takes (1,) and (1, 0) for the same
-    return int(np.random.SeedSequence(first, spawn_key=path).generate_state(1, np.uint64)[0] >> 1)
 
 
 def train(

@@ -26,7 +26,7 @@ from lib.training import checkpoints
 from lib.training.callbacks import Callback
 from lib.training.precision import autocast, check
 from lib.training.replay import Batch, Replay, ReplayLog
-from lib.training.supervised import seed_of
+from lib.training.seeds import seed_of
 from lib.training.vector_environments import Environments
 
 STATE, LOG = "state.pt", "replay.log"  # a session on disk

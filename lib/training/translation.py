@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from lib.base import BadInput
+from lib.base import BadInput, refuse_uncounted
 from lib.data.bitext import Sides
 from lib.data.subwords import Subwords
 from lib.models.translator import BEGIN, END, PAD
@@ -145,7 +145,14 @@ def beam_search(
 
 
 def translate(model: nn.Module, source: Tensor, subwords: Subwords, longest: int, beam: int = BEAM) -> list[str]:
-    """Translate sentences, tokens [N, S] that are filled up with PAD, of any lengths."""
+    """Translate sentences, tokens [N, S] that are filled up with PAD, of any lengths.
+
+    Raises:
+        BadInput: no sentences, or a beam that counts nothing.
+    """
+    refuse_uncounted(beam=beam)
+    if not source.numel():
+        raise BadInput("translate: there are no sentences: expected tokens [N, S]")
     lengths = (source != PAD).sum(1)
     order = lengths.argsort(stable=True)  # sentences of about one length together
     found: dict[int, str] = {}

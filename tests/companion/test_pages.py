@@ -294,14 +294,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Sphinx's place is taken by a builder that writes the names in this list."""
     names = ["index.html"]
 
-    def build(words: list[str]) -> int:
+    def build(source: Path, built: Path) -> None:
         for name in names:
-            path = Path(words[-1]) / name
+            path = built / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("pages")
-        return 0
 
-    monkeypatch.setattr(pages, "build_main", build)
+    monkeypatch.setattr(pages, "build", build)
     monkeypatch.setattr(pages, "write_sources", lambda results, source: ([lesson("00_a")], {}))
     return names
 
@@ -376,3 +375,25 @@ def test_a_damaged_notebook_is_named(tmp_path: Path):
     (tmp_path / "notebooks" / "00_a.ipynb").write_text("{")
     with pytest.raises(BadInput, match=r"00_a\.ipynb is no whole notebook"):
         write(tmp_path, tmp_path / "html")
+
+
+def test_whoever_stops_the_pages_is_not_told_of_errors_in_them(tmp_path: Path, quick: list[str], monkeypatch):
+    def stopped(source: Path, built: Path) -> None:
+        raise KeyboardInterrupt
+
+    write(base.RESULTS, tmp_path / "html")
+    monkeypatch.setattr(pages, "build", stopped)
+    with pytest.raises(SystemExit) as end:
+        pages.main(["--out", str(tmp_path / "html")])
+    assert end.value.code == 130
+    assert (tmp_path / "html" / "index.html").read_text() == "pages"
+
+
+def test_sphinx_lets_a_stop_through(tmp_path: Path, monkeypatch):
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "index.md").write_text("# A page\n")
+    (source / "conf.py").write_text("extensions = ['myst_parser']\n")
+    monkeypatch.setattr("sphinx.application.Sphinx.build", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        pages.build(source, tmp_path / "built")

@@ -142,3 +142,18 @@ def test_costs_of_a_damaged_provenance_are_refused(tmp_path: Path, lost: str):
     path.write_text("")
     with pytest.raises(BadInput, match=r"a\.provenance\.yaml"):
         results.read_costs("real", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("digits,0,98.2%", r"line 2: accuracy '98\.2%' is no number"),
+        ("digits,s5,98.2", "line 2: seed 's5' is no number"),
+    ],
+)
+def test_a_unit_or_a_letter_in_a_column_of_numbers_is_named(tmp_path: Path, lines: str, said: str):
+    path = tmp_path / "quick" / "runs" / "rl.csv"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"data,seed,accuracy\n{lines}\n")
+    with pytest.raises(BadInput, match=said):
+        results.read_runs("rl", "quick", tmp_path)

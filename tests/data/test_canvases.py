@@ -100,3 +100,19 @@ def test_bad_input_is_named():
         make(DIGITS, LABELS, 0, LAYOUT, 0)
     with pytest.raises(BadInput, match="seed=-1: expected a whole number, at least 0"):
         make(DIGITS, LABELS, 1, LAYOUT, -1)
+
+
+def test_boxes_share_at_most_three_tenths_and_six_fragments_lie_between_them(monkeypatch):
+    """What the head of the module says of canvases, and what notebook 28 trains on."""
+    crowded = make(DIGITS, LABELS, 20, CanvasLayout(side=24, smallest=12, largest=20, fewest=4, most=8), seed=3)
+    shared = [overlaps(boxes[one], boxes[:one]).max() for boxes in crowded.boxes for one in range(1, len(boxes))]
+    assert 0.2 < max(shared) <= 0.3
+    asked = []
+
+    def counted(image, size):
+        asked.append(size)
+        return resized(image, size)
+
+    monkeypatch.setattr(canvases, "resized", counted)
+    made = make(DIGITS, LABELS, 1, CanvasLayout(side=200, smallest=8, largest=8, fewest=2, most=2), seed=0)
+    assert len(asked) - len(made.boxes[0]) == 6

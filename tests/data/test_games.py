@@ -128,7 +128,7 @@ def test_areas_are_averaged():
 
 def test_without_ale_py_one_line_says_what_is_missing(monkeypatch):
     monkeypatch.setattr(atari, "available", lambda: False)
-    with pytest.raises(BadInput, match="breakout is a game of Atari's, which need ale-py"):
+    with pytest.raises(BadInput, match="breakout is not bricks, and the games of Atari need ale-py"):
         games.make("breakout", 0)
 
 

@@ -425,3 +425,11 @@ def test_the_packed_corpus_has_20_clips_of_125_speakers_in_each_part():
     assert (sexes == "m").sum() == 67 * 20
     left, right = sexes[corpus.trials["same_sex"].pairs].T
     assert (left == right).all()
+
+
+def test_a_high_pitch_often_goes_with_a_short_tract():
+    draw = np.random.default_rng(0)
+    made = [voices.voice(draw) for _ in range(2000)]
+    pitch, tract = np.log([one.pitch for one in made]), np.log([one.tract.mean() for one in made])
+    expected = 0.6 * 0.1 / np.hypot(0.1, 0.1 / 5**0.5)  # both hang on one size, as the model has it
+    assert np.corrcoef(pitch, tract)[0, 1] == pytest.approx(expected, abs=0.05)

@@ -83,3 +83,17 @@ def test_an_index_is_as_wide_as_its_axis_asks_for():
     assert metadata_bits("csr", 1, 2**16, 10) == 10 * 16 + 2 * 32
     assert metadata_bits("csr", 1, 2**17, 10) == 10 * 17 + 2 * 32
     assert metadata_bits("coo", 2**18, 8, 10) == 10 * (18 + 16)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: bits("csr", 4, 4, 2, -16), "value_bits=-16: expected a whole number, at least 1"),
+        (lambda: bits("dense", 4.5, 4, 2, 16), "rows=4.5: expected a whole number"),
+        (lambda: curve(0, 4, 16, [0.5]), "rows=0: expected a whole number, at least 1"),
+        (lambda: curve(4, 4, 16, [float("nan")]), "sparsity nan: expected a share of zeros, from 0 to 1"),
+    ],
+)
+def test_what_is_no_matrix_of_numbers_has_no_bits(call, said):
+    with pytest.raises(BadInput, match=said):
+        call()

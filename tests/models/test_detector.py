@@ -1,5 +1,7 @@
 """Laws of `lib.models.detector`: shapes, places, and what 2:4's rule prunes of it."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -84,3 +86,12 @@ def test_distances_are_counted_in_strides():
     nn.init.zeros_(detector.sides.bias)
     distances = detector(torch.randn(1, 1, 64, 64))[1][0]
     assert torch.equal(distances, places(detector.strides, 64)[1][:, None].expand(-1, 4))
+
+
+def test_a_box_may_be_as_wide_as_148_strides_and_no_wider():
+    detector = Detector(small_backbone(), channels=8).eval()
+    nn.init.zeros_(detector.sides.weight)
+    nn.init.constant_(detector.sides.bias, 9.0)
+    strides = places(detector.strides, 64)[1]
+    distances = detector(torch.zeros(1, 1, 64, 64))[1][0]
+    torch.testing.assert_close(distances / strides[:, None], torch.full_like(distances, math.exp(5)))

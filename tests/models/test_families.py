@@ -169,3 +169,16 @@ def test_a_down_unit_halves_the_side_and_both_branches_see_all_channels():
     for half in (y[:, 0::2], y[:, 1::2]):
         (gradient,) = torch.autograd.grad(half.sum(), x, retain_graph=True)
         assert (gradient.abs().sum((0, 2, 3)) > 0).all()
+
+
+def test_activations_of_a_block_stand_where_the_papers_have_them():
+    """MobileNet v2, table 1: ReLU6 after widening and after depth-wise; ShuffleNet v2, figure 3 c: none after that."""
+
+    def order(layers):
+        names = {nn.Conv2d: "conv", nn.BatchNorm2d: "norm", nn.ReLU: "relu", nn.ReLU6: "relu6"}
+        return " ".join(names[type(layer)] for layer in layers)
+
+    wide = "conv norm relu6 conv norm relu6 conv norm"
+    assert order(InvertedResidual(4, 4, 1, expansion=2).layers) == wide
+    assert order(InvertedResidual(4, 4, 1, expansion=1).layers) == wide.removeprefix("conv norm relu6 ")
+    assert order(ShuffleUnit(8).branch) == "conv norm relu conv norm conv norm relu"

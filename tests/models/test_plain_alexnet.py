@@ -54,3 +54,13 @@ def test_alexnet_is_its_layers_written_out():
     torch.testing.assert_close(model(images), hidden @ p["fc3.weight"].T + p["fc3.bias"])
     dropped = model.train()(images)
     assert not torch.equal(dropped, model(images))
+
+
+def test_alexnet_drops_what_enters_its_first_two_fully_connected_layers():
+    model, entered = AlexNet((3, 4, 5, 6, 7, 8), (9, 10), 3).train(), []
+    model.dropout.register_forward_hook(lambda module, args, output: entered.append(output))
+    reads = []
+    for layer in (model.fc1, model.fc2, model.fc3):
+        layer.register_forward_pre_hook(lambda module, args: reads.append(args[0]))
+    model(torch.rand(2, 3, 32, 32))
+    assert [any(read is output for output in entered) for read in reads] == [True, True, False]

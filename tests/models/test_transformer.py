@@ -121,3 +121,12 @@ def test_attention_is_causal_within_autocast_too():
     with torch.autocast("cpu", torch.bfloat16):
         found = attend(query, key, value, 2, causal=True)
     torch.testing.assert_close(found, attend(query, key, value, 2, causal=True))
+
+
+def test_tokens_and_places_begin_as_small_as_in_gpt_2():
+    torch.manual_seed(0)
+    model = decoder(symbols=65, window=128)
+    weights = {name: weight for name, weight in model.named_parameters() if weight.shape in ((65, 128), (128, 128))}
+    tables = [weight for name, weight in weights.items() if "tokens" in name or "places" in name]
+    assert len(tables) == 2
+    assert all(abs(float(table.detach().std()) - 0.02) < 0.001 for table in tables)

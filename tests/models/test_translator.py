@@ -163,3 +163,14 @@ def test_bad_input_is_refused(source):
         translator.small_transformer(SYMBOLS, 4)(source, source[:, :2])
     with pytest.raises(BadInput, match="width=32 is not a multiple of heads=5"):
         translator.Transformer(SYMBOLS, 4, width=32, blocks=1, heads=5)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_what_the_encoder_has_read_is_dropped_in_training_like_everything_else(training: bool, source):
+    torch.manual_seed(0)
+    model, dropped = translator.Recurrent(SYMBOLS, 32, 32, dropout=0.2).train(training), []
+    model.dropout.register_forward_hook(lambda module, args, output: dropped.append(output))
+    reads = []
+    model.source_key.register_forward_pre_hook(lambda module, args: reads.append(args[0]))
+    model.start(source)
+    assert reads[0] is dropped[-1]

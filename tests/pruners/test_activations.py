@@ -104,3 +104,22 @@ def test_a_layer_that_shares_its_weight_is_refused():
     model[1].weight = model[0].weight
     with pytest.raises(BadInput, match="another layer shares its weight"):
         activations.prune(model)
+
+
+def test_padded_examples_that_torchs_encoder_nests_are_pruned_one_by_one():
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    model = nn.TransformerEncoder(layer, 1).eval()
+    x, filling = torch.randn(2, 5, 8), torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    activations.prune(model, select=["layers.0.linear1.weight", "layers.0.linear2.weight"])
+    with torch.no_grad():
+        together = model(x, src_key_padding_mask=filling)
+        alone = model(x[1:, :3])
+    torch.testing.assert_close(together[1:, :3], alone, atol=1e-5, rtol=1e-5)
+
+
+def test_an_input_is_replaced_under_the_name_that_it_came_by():
+    x = torch.arange(8.0)
+    args, kwargs = activations.Largest(2, 4, -1)(nn.Identity(), (), {"hidden": x, "scale": 2})
+    assert (args, kwargs["scale"], list(kwargs)) == ((), 2, ["hidden", "scale"])
+    assert torch.equal(kwargs["hidden"], activations.largest(x, 2, 4))

@@ -419,3 +419,13 @@ def test_gates_put_into_a_network_in_evaluation_mode_draw_nothing():
     gated = gates.gated(model.eval())
     assert not any(module.training for module in gated.modules())
     assert len({float(gated(inputs).sum()) for _ in range(20)}) == 1
+
+
+@pytest.mark.parametrize("u", [1e-5, 1e-3, 1 - 1e-4])
+def test_a_hard_concrete_gate_of_any_u_is_the_sample_of_louizos_et_al(u: float):
+    """Where k phi makes up for u's own logit the sigmoid is a half, and so is what is stretched from it."""
+    model = gates.gated(mlp(), ["2"], k=2.0, kind="hard_concrete")
+    (one,) = gates.gates_of(model)
+    uniform = torch.full_like(one.phi, u)
+    one.phi.data = -(uniform.double() / (1 - uniform.double())).log().float() / 2
+    torch.testing.assert_close(one.draw(uniform), torch.full_like(uniform, 0.5), atol=1e-2, rtol=0)

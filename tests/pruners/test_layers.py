@@ -1,6 +1,7 @@
 """Laws of `lib.pruners.layers`: what there is to prune, the layer as a matrix product, and the rule of section 4.2."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -216,3 +217,16 @@ def test_a_weight_that_a_layer_has_under_two_names_is_one_weight_too():
     assert pruners.attached(model).keys() == masks.keys()
     pruners.detach(model)
     assert model.weight_hh_l0 is model.weight_hh_l1 is trained
+
+
+@pytest.mark.parametrize(("known", "warned"), [(89, True), (90, False)])
+def test_what_speaks_of_less_than_nine_tenths_of_the_matrix_weights_says_so(known: int, warned: bool):
+    class Own(nn.Linear):
+        def forward(self, inputs):
+            return super().forward(inputs)
+
+    model = nn.ModuleList([nn.Linear(10, known), Own(10, 100 - known)])
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        pruners.sparsity(model)
+    assert any(issubclass(one.category, pruners.Partial) for one in said) is warned

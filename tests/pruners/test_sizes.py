@@ -315,3 +315,25 @@ def test_a_model_that_keeps_what_it_computed_is_copied_all_the_same():
     assert torch.equal(twin.kept["hidden"][0], out)
     assert torch.equal(twin(x), out)
     assert torch.equal(twin.scale, model.scale)
+
+
+def test_of_a_weight_that_is_used_in_part_the_part_counts():
+    class Part(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(8, 5, bias=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[..., :4] @ self.fc.weight[:, :4].T
+
+    assert positions(Part(), (7, 8)) == {"fc.weight": 3.5}
+    assert flops(Part(), (7, 8)) == sizes(Part(), (7, 8))["flops"] == 2 * 7 * 4 * 5
+
+
+@pytest.mark.parametrize("count", [flops, sizes, lambda model, shape: operations_per_byte(model, shape, 1)])
+def test_a_layer_without_a_shape_is_refused_until_it_has_been_run(count):
+    model = nn.Sequential(nn.LazyLinear(4), nn.Linear(4, 2))
+    with pytest.raises(BadInput, match=r"^0\.weight has no shape yet: run the model once$"):
+        count(model, (8,))
+    model(torch.zeros(1, 8))
+    assert count(model, (8,)) == count(nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 2)), (8,))

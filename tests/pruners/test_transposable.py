@@ -235,3 +235,11 @@ def test_bad_input_is_one_line():
         gaps({"w": torch.ones(4, 4)}, {})
     with pytest.raises(BadInput, match=r"^weight: rows 10 not a multiple of 4"):
         pruners.transposable(pruners.magnitude(nn.Linear(16, 10)))
+
+
+def test_a_block_keeps_seven_where_a_small_penalty_would_keep_six():
+    rows = [[0.410, 0.307, 0.801, 0.957], [0.092, 0.770, 0.845, 0.587]]
+    rows += [[0.506, 0.885, 0.515, 0.375], [0.463, 0.660, 0.625, 0.473]]
+    within = torch.tensor([[1, 1, 0, 1], [1, 1, 1, 1], [0, 0, 0, 1], [0, 1, 0, 1]]) > 0
+    kept = pruners.transposable({"w": torch.tensor(rows)}, within={"w": within})["w"]
+    assert (int(kept.sum()), bool((kept & ~within).any())) == (7, False)

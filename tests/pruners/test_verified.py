@@ -119,3 +119,11 @@ def test_what_cannot_be_pruned_has_a_row_and_is_not_in_the_total(table):
     assert list(pruners.empty_layers(model, 1.0).layer) == ["fc.weight"]
     lazy = table(nn.Sequential(nn.Linear(4, 4), nn.LazyLinear(2))).set_index("layer")
     assert lazy.weights.to_dict() == {"0.weight": 16, "not in the total: 1.weight": 0, "total": 16}
+
+
+@pytest.mark.parametrize(("full", "said"), [(6, "2:4"), (5, "unstructured")])
+def test_a_pattern_explains_zeros_where_it_would_keep_at_most_a_quarter_more(full: int, said: str):
+    model = nn.Linear(40, 1, bias=False)
+    groups = [[1.0, 1, 0, 0]] * full + [[1.0, 0, 0, 0]] * (10 - full)  # 16 of 40 are kept, or 15; the pattern keeps 20
+    model.weight.data = torch.tensor(groups).reshape(1, 40)
+    assert pruners.verify(model).pattern[0] == said

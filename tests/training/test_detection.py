@@ -252,3 +252,13 @@ def test_boxes_end_where_the_canvas_does():
 
     (found,) = detect(Wide(), (8,), torch.zeros(1, 1, 16, 16, dtype=torch.uint8), torch.Tensor.float)
     assert found.boxes.tolist() == [[0, 0, 16, 16]]
+
+
+def test_suppression_comes_before_the_hundred_strongest_are_taken():
+    """300 findings of one box and 50 weaker ones elsewhere: the box counts once, and the others stay."""
+    one, others = torch.tensor([[0.0, 0.0, 8.0, 8.0]]).expand(300, 4), 10.0 * torch.arange(1, 51)[:, None]
+    boxes = torch.cat([one, torch.cat([others, others, others + 8, others + 8], 1)])
+    scores = torch.cat([torch.full((300, 1), 0.9), torch.full((50, 1), 0.06), torch.full((1, 1), 0.04)])
+    boxes = torch.cat([boxes, torch.tensor([[900.0, 900.0, 908.0, 908.0]])])
+    found = detection._findings(scores, boxes)
+    assert len(found.labels) == 51  # and not the last one, whose score is below 0.05

@@ -63,3 +63,12 @@ def test_bad_input_is_named():
         moments(torch.tensor([[1.0], [float("nan")]]))
     with pytest.raises(BadInput, match="no layer 'fc9'; the network has 0, 1"):
         features(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), torch.zeros(2, 1, 2, 2), "fc9")
+
+
+def test_a_layer_that_is_never_called_is_refused_by_name():
+    class Net(nn.Sequential):
+        def forward(self, x):
+            return self[0](x)
+
+    with pytest.raises(BadInput, match="layer '1' is there and is never called"):
+        features(Net(nn.Flatten(), nn.Linear(4, 2)), torch.zeros(3, 1, 2, 2), "1")

@@ -156,3 +156,23 @@ def test_masks_that_do_not_fit_an_agent_are_refused_in_one_line_and_change_nothi
             agent.attach(masks)
     assert torch.equal(layer.weight, before)
     assert not agent.masks
+
+
+def test_masks_that_are_no_masks_of_their_parameters_and_several_types_are_refused():
+    weight = nn.Parameter(torch.ones(4, 4))
+    with pytest.raises(BadInput, match=r"a mask is bool \[2, 2\], expected bool \[4, 4\]"):
+        MaskedAdam([weight], {weight: torch.ones(2, 2, dtype=torch.bool)}, 0.01)
+    with pytest.raises(BadInput, match=r"a mask is int64 \[4, 4\], expected bool"):
+        MaskedAdam([weight], {weight: torch.ones(4, 4, dtype=torch.int64)}, 0.01)
+    other = nn.Parameter(torch.ones(2, dtype=torch.float64))
+    masks = {one: torch.ones_like(one, dtype=torch.bool) for one in (weight, other)}
+    with pytest.raises(BadInput, match="masked parameters are float32 and float64: expected one type for all"):
+        MaskedAdam([weight, other], masks, 0.01)
+
+
+def test_what_is_remembered_of_other_masks_is_refused():
+    weight = nn.Parameter(torch.zeros(4))
+    rows = [torch.tensor([True, True, False, False]), torch.tensor([False, False, True, True])]
+    one, other = (MaskedAdam([weight], {weight: mask}, 0.01) for mask in rows)
+    with pytest.raises(BadInput, match="is of other masks"):
+        other.load_state_dict(one.state_dict())

@@ -7,7 +7,7 @@ from lib import pruners
 from lib.base import BadInput
 from lib.training.agents import SCORING, SHUFFLING, TRAINING, Draws, draw_batch
 from lib.training.offline import Pruning, Run, prune, score_of, train
-from lib.training.supervised import seed_of
+from lib.training.seeds import seed_of
 from tests.training.small_agents import DATA, RUNS, SETTINGS, agent, bundle, mean_action, same
 
 

@@ -17,8 +17,9 @@ from lib.data import vision
 from lib.data.folder import Images
 from lib.models.lenet import small_lenet
 from lib.training import checkpoints
-from lib.training.examples import Examples, crop_flip
-from lib.training.supervised import Training, accuracy, learning_rate, seed_of, train
+from lib.training.examples import IMAGENET, Examples, crop_flip
+from lib.training.seeds import seed_of
+from lib.training.supervised import Training, accuracy, learning_rate, train
 from tests.training.stopping import same_state, stop_at
 
 SETTINGS = Training(epochs=4, batch=8, learning_rate=0.05, augment="crop_flip")
@@ -416,5 +417,30 @@ def test_settings_that_make_no_sense_are_refused_by_name(change, line):
 
 
 def test_a_seed_below_0_is_refused_in_one_line():
-    with pytest.raises(BadInput, match="seeds are 0 or more, these are -1, 2"):
-        seed_of(-1, 2)
+    for parts, told in (((-1, 2), "-1, 2"), ((1.5,), "1.5"), ((), "none")):
+        with pytest.raises(BadInput, match=f"seeds are whole numbers from 0 on, these are {told}"):
+            seed_of(*parts)
+
+
+def test_what_no_network_can_learn_from_is_refused_by_name():
+    rows, labels = np.array([[0.0, 1], [2, 0], [1, 3]], np.float32), np.arange(3)
+
+    def of(**others):
+        whole = {"train_inputs": rows, "train_labels": labels, "test_inputs": rows, "test_labels": labels}
+        return Examples.of(SimpleNamespace(**whole | others))
+
+    for bad in (np.nan, np.inf):
+        with pytest.raises(BadInput, match="train_inputs hold numbers that are NaN or infinite"):
+            of(train_inputs=np.where(rows == 3, bad, rows).astype(np.float32))
+    for wrong in (labels - 1, labels + 0.5, labels[:, None]):
+        with pytest.raises(BadInput, match="test_labels: expected one whole number from 0 on for each input"):
+            of(test_labels=wrong)
+    with pytest.raises(BadInput, match=r"a test input has shape \(3,\), one to train on has \(2,\)"):
+        of(test_inputs=np.zeros((3, 3), np.float32))
+    assert of(train_labels=labels.astype(np.int32)).train_labels.dtype == torch.int64
+
+
+def test_images_are_scaled_by_the_means_and_deviations_that_everyone_uses():
+    """As fractions of white they are printed in every training script for ImageNet."""
+    shares = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    np.testing.assert_allclose(IMAGENET, 255 * np.array(shares))

@@ -194,3 +194,8 @@ def test_a_model_that_never_ends_gives_what_it_has_written():
     found, scores = beam_search(Endless(), torch.tensor([[4, END]]), longest=4)
     assert found == [[5, 5, 5, 5]]
     assert scores.isfinite().all()
+
+
+def test_a_longer_translation_is_forgiven_as_in_wu_et_al():
+    """Equation 14 at alpha = 0.6, as the paper's two networks have it: (5 + 25)^0.6 / 6^0.6."""
+    assert weight_of_length(25) == pytest.approx(5**0.6)

@@ -194,6 +194,8 @@ def _judged(claim: Claim, paper: Paper, scale: str, results: Path, read: Callabl
     place = next((name for name in ("data", "env") if name in runs), None)  # whoever learns online has data from there
     if place is None:
         raise BadInput(f"claim {claim.id}: {experiment}.csv has neither data nor env: one of them must be in COLUMNS")
+    if odd := [name for name in set(runs[place]) if not isinstance(name, str)]:
+        raise BadInput(f"claim {claim.id}: {experiment}.csv: {place} {odd[0]} is no name of data")
     used = sorted(set(runs[place]))
     known = claim.data or paper.data
     foreign, own = [name for name in used if name not in known], claim.measure.get("data", known)

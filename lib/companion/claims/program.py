@@ -14,7 +14,7 @@ from lib.base import BadInput, writable
 from lib.companion.claims import papers, readme, written
 from lib.companion.claims.judge import judge, refuse_misspelt
 from lib.companion.claims.scorecard import scorecard
-from lib.companion.csv_files import write_csv, write_text
+from lib.companion.csv_files import csv_text, write_csv, write_text
 from lib.companion.sweep.settings import SCALES
 
 
@@ -23,7 +23,9 @@ def main(words: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m lib.claims", description=__doc__)
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--scale", help=f"write only the verdicts of this scale: {', '.join(SCALES)}")
-    what.add_argument("--check", action="store_true", help="fail when README.md or claims.md lags behind")
+    what.add_argument(
+        "--check", action="store_true", help="fail when results/claims.csv, claims.md or README.md lags behind"
+    )
     what.add_argument("--written", action="store_true", help="write when new and changed criteria were written")
     parser.add_argument("--because", default="", metavar="WHY", help="with --written: why criteria were changed")
     parser.add_argument("--results", type=Path, default=base.RESULTS, help="where results are (default: results/)")
@@ -34,7 +36,7 @@ def main(words: list[str] | None = None) -> None:
         if asked.because and not asked.written:
             raise BadInput("--because says why criteria were changed: it needs --written")
         if asked.check:
-            readme.check(page, asked.results)
+            check(page, asked.results)
         elif asked.written:
             write_criteria(asked.because)
         elif asked.scale:
@@ -60,6 +62,19 @@ def write_all(results: Path = base.RESULTS, page: Path | None = base.README, tem
         write_scale(scale, there, results)
     write_csv(scorecard(there, results), results / "claims.csv")
     readme.write(page, results, template)
+
+
+def check(page: Path | None = base.README, results: Path = base.RESULTS) -> None:
+    """Check that results/claims.csv is in step with the verdicts of all scales, and with it claims.md and README.md.
+
+    Raises:
+        BadInput: one of them is not, or as `scorecard` and `readme.check`.
+    """
+    if not (results / "claims.csv").exists() or csv_text(scorecard(papers.read(), results)) != (
+        results / "claims.csv"
+    ).read_text(encoding="utf-8"):
+        raise BadInput("results/claims.csv is out of step with the verdicts of a scale; python -m lib.claims")
+    readme.check(page, results)
 
 
 def write_criteria(because: str = "", folder: Path = base.PAPERS) -> None:

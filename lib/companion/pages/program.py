@@ -8,8 +8,6 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from sphinx.cmd.build import build_main
-
 from lib import base
 from lib.base import BadInput
 from lib.companion.pages import slides
@@ -90,9 +88,7 @@ def _write(results: Path, out: Path) -> None:
         if not lessons:
             raise BadInput(f"no executed notebooks under {results}; make repro")
         built = source / "build" / "html"
-        # -W: what Sphinx would only warn of (a dead link, a broken equation) is an error here
-        if build_main(["-q", "-W", "--keep-going", "-d", str(source / "build" / "doctrees"), str(source), str(built)]):
-            raise BadInput("the pages have errors, named above")
+        build(source, built)
         slides.write_decks(notebooks, built / "slides")
         new, old = _beside(out)
         shutil.rmtree(new, ignore_errors=True)
@@ -107,6 +103,27 @@ def _write(results: Path, out: Path) -> None:
         out.rename(old)
     new.rename(out)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def build(source: Path, built: Path) -> None:
+    """Let Sphinx write the pages of a folder; what it would only warn of (a dead link, a broken equation) is an error.
+
+    Raises:
+        BadInput: the pages have errors.
+    """
+    # imported here: asking for help need not wait for it. Its own command would take Ctrl-C for such an error.
+    from sphinx.application import Sphinx
+    from sphinx.errors import SphinxError
+    from sphinx.util.docutils import docutils_namespace, patch_docutils
+
+    with patch_docutils(source), docutils_namespace():
+        try:
+            app = Sphinx(source, source, built, source / "build" / "doctrees", "html", status=None, warningiserror=True)
+            app.build()
+        except SphinxError as error:
+            raise BadInput(f"the pages have errors: {error}") from error
+        if app.statuscode:
+            raise BadInput("the pages have errors, named above")
 
 
 def _beside(out: Path) -> tuple[Path, Path]:

@@ -172,6 +172,10 @@ def begin(asked: argparse.Namespace, name: str, locks: ExitStack) -> Sweep:
     files += [(csv, True)] if asked.scale != "quick" and csv.exists() and not asked.again else []
     for file, others in files:
         found, parts = provenance.resume(file, work, others, one.entries.keys())
+        old = sum(len(part["finished"]) for part in parts if part["source_hash"] != work.source_hash)
+        if file == csv and old:
+            told = f"{csv.name}: {old} configurations of other sources are kept; --again trains them anew"
+            print(told, file=sys.stderr)
         one.entries, one.resumed, one.earlier = one.entries | found, one.resumed | found, one.earlier + parts
     return one
 

@@ -50,7 +50,7 @@ class Atari:
     def __init__(self, name: str, seed: int):
         refuse_uncounted(0, seed=seed)
         if not available():
-            raise BadInput(f"{name} is a game of Atari's, which need ale-py (GPL-2.0): pip install ale-py")
+            raise BadInput(f"{name} is not bricks, and the games of Atari need ale-py (GPL-2.0): pip install ale-py")
         from ale_py import ALEInterface, LoggerMode, roms
 
         if name not in (known := roms.get_all_rom_ids()):

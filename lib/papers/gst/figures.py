@@ -7,14 +7,14 @@ from matplotlib.axes import Axes
 
 from lib.companion import plots
 from lib.papers.gst.measures import KEYS
-from lib.papers.gst.ways import METHODS
+from lib.papers.gst.ways import METHODS as NAMES
 
 # way of training: (label, colour, marker, line)
 METHODS = {
-    "dense": (METHODS["dense"], plots.GREY, "o", "-"),
-    "gradual": (METHODS["gradual"], plots.ORANGE, "v", "--"),
-    "rwp": (METHODS["rwp"], "#000000", "s", "-."),
-    "regrow": (METHODS["regrow"], plots.YELLOW, "h", ":"),
+    "dense": (NAMES["dense"], plots.GREY, "o", "-"),
+    "gradual": (NAMES["gradual"], plots.ORANGE, "v", "--"),
+    "rwp": (NAMES["rwp"], "#000000", "s", "-."),
+    "regrow": (NAMES["regrow"], plots.YELLOW, "h", ":"),
     "gst_2": ("GST, B = 2", plots.GREEN, "^", "-"),
     "gst_2_often": ("GST, B = 2, pruned more often", plots.SKY, "v", ":"),
     "gst_4": ("GST, B = 4", plots.BLUE, "D", "-"),

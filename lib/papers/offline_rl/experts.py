@@ -41,7 +41,7 @@ from lib.data.environments import normalised_return
 from lib.models.mlp import MLP
 from lib.training import td3
 from lib.training.rollouts import rollouts
-from lib.training.supervised import seed_of
+from lib.training.seeds import seed_of
 
 FOLDER = base.STORE / "experts"
 TARGETS = {"HalfCheetah-v4": 8000.0, "Hopper-v4": 2800.0, "Walker2d-v4": 3500.0}  # mean returns to reach

@@ -337,4 +337,4 @@ def _network(name: str, width: int = 32) -> SpeakerResNet:
 def _forward(model: nn.Module, frames: int) -> int:
     """Multiply-accumulates of one pass."""
     uses = sizes.positions(model, (frames, BANDS))
-    return sum(layer.weight.numel() * uses[layer.name] for layer in prunable(model))
+    return round(sum(layer.weight.numel() * uses[layer.name] for layer in prunable(model)))

@@ -154,7 +154,7 @@ def trace(model: nn.Module, shape: Sequence[int] | None = None) -> dict[str, Lay
     if shape is not None:
         uses = positions(model, shape, {name: layer.module for name, layer in layers.items()})
         for name, layer in layers.items():
-            layer.positions = uses.get(name, 0)  # none where a layer is for training alone
+            layer.positions = round(uses.get(name, 0))  # none where a layer is for training alone
     return layers
 
 

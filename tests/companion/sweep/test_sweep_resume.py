@@ -394,3 +394,15 @@ def test_a_row_that_holds_more_than_plain_numbers_fails_alone(toys):
 def test_more_than_twenty_seeds_are_known_again():
     now = {"seed": 3, "seeds": 26}
     assert now | {"seeds": 25} in provenance.fewer_or_more_seeds(now, most=25)
+
+
+def test_whoever_changed_the_sources_is_told_which_rows_are_older(toys):
+    assert toys(scale="real") == 0
+    assert "other sources" not in toys.err
+    about = yaml.safe_load(provenance.beside(toys.csv("real")).read_text())
+    about["parts"][0]["source_hash"] = OTHER
+    work = grid("toy", "real", toys.toy.params)
+    about["parts"][0]["finished"] = [key(one, OTHER) for one in work.configurations.values()]
+    provenance.beside(toys.csv("real")).write_text(yaml.safe_dump(about))
+    assert toys(scale="real") == 0
+    assert "toy.csv: 4 configurations of other sources are kept; --again trains them anew" in toys.err

@@ -191,3 +191,33 @@ def test_one_network_has_one_schedule():
     begin(model, compression)
     with pytest.raises(BadInput, match="2 schedules for one network: give one"):
         GroupSparseTraining(model, compression, [pruners.Once(0.5), pruners.Once(0.5)], [])
+
+
+def test_a_schedule_of_ones_own_needs_no_more_than_a_target():
+    class Mine:
+        def target(self, step, reward=None):
+            return 0.5
+
+    network = nn.Sequential(nn.Linear(8, 8))
+    compression = Compression(("0.weight",), block=2)
+    begin(network, compression)
+    optimizer = torch.optim.Adam(network.parameters())
+    algorithm = GroupSparseTraining(network, compression, [Mine()], [optimizer])
+    assert algorithm.report()["ratio_none"] == 0  # before the first step there is no average
+    algorithm.step(1)
+    assert algorithm.report()["sparsity"] == 0.5
+    named = {"schedule": f"{Mine.__qualname__}"}
+    assert algorithm.identity()["schedules"] == [named]
+    Mine.identity = lambda self: {"share": 0.5}
+    assert algorithm.identity()["schedules"] == [named | {"share": 0.5}]
+
+
+def test_a_phase_that_is_released_at_1_never_ends_however_few_coefficients_there_are():
+    network = nn.Sequential(nn.Linear(4, 4))  # eight coefficients of which 95 % round to all
+    compression = Compression(("0.weight",), block=2, shift=1.0)
+    begin(network, compression)
+    optimizer = torch.optim.Adam(network.parameters())
+    algorithm = GroupSparseTraining(network, compression, [pruners.Once(0.95)], [optimizer])
+    with pytest.warns(pruners.Emptied):
+        algorithm.step(1)
+    assert (algorithm.report()["sparsity"], algorithm.report()["phase"]) == (1.0, 0)

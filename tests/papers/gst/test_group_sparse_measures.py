@@ -334,3 +334,10 @@ def test_the_dense_return_rises_from_the_last_fifth_to_the_end_by_the_means_of_i
     assert found["a"].value == pytest.approx(20.0)
     assert found["a"].seeds == 2
     assert measures.late_gain(rising.assign(**{"return": -1.0})) == {}
+
+
+def test_a_shift_is_where_what_is_saved_falls_by_more_than_a_hundredth():
+    now = np.array([0.1, 0.2, 0.3, 0.25, 0.3, 0.295])
+    step = 10 * np.arange(1, 7)
+    runs = pd.DataFrame({"step": step, "seed": 0, "compression_ratio": np.cumsum(10 * now) / step})
+    assert measures._shifted(runs).tolist() == [False, False, False, True, False, False]

@@ -157,3 +157,12 @@ def test_rows_from_before_the_rhythm_was_a_column_are_of_the_first_one():
     assert (experiment.upgrade(rows).prune_every == experiment.FIRST_EVERY).all()
     assert (experiment.upgrade(table(DENSE).drop(columns="prune_every")).prune_every == 0).all()
     assert experiment.upgrade(table(RWP)).equals(table(RWP))
+
+
+def test_the_reward_is_over_the_latest_games_of_the_window():
+    trainer, _ = begun(HELD)
+    asked = []
+    trainer.earned = lambda window: asked.append(window) or 1.0
+    for _ in range(4):
+        trainer.update()
+    assert asked == [5, 5]

@@ -30,7 +30,7 @@ from lib.papers.npn.experiments.directions import (
 from lib.pruners import gates
 from lib.training.examples import Examples
 from lib.training.gated import GatedTraining
-from lib.training.supervised import seed_of
+from lib.training.seeds import seed_of
 from tests.papers.stopping import StoppedAt
 
 SPARSIFY = GatedTraining((4, 16, 4), (0.2, 8.0), 7.0, 100, learning_rate=0.01)

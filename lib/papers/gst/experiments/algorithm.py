@@ -13,7 +13,7 @@ pruning of single weights are the same without blocks (B = 1).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import partial
 
 import numpy as np
@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from lib import pruners
-from lib.base import BadInput, refuse_uncounted
+from lib.base import BadInput, refuse_twice, refuse_uncounted
 from lib.papers.gst.experiments.compression import BITMAPS, ratio
 from lib.pruners import blocks, groups
 from lib.pruners.layers import stacked_runs
@@ -37,7 +37,7 @@ class Compression:
     Attributes:
         layers: weights that are compressed, such as "actor.layers.1.weight"; none: dense training.
         block: B.
-        shift: S_shift, the sparsity at which the first phase ends. At 0 there is no first phase, 1 is never reached.
+        shift: S_shift, the sparsity at which the first phase ends. At 0 there is no first phase; at 1 it never ends.
         conversion: of the block size at the shift (section 3.3), see `blocks.phases`.
         second_shift: with a conversion, the sparsity at which blocks of two are released. The paper names none; by
             default 1, because its best ratio of Humanoid (66.5 %) fits blocks of two until the end if sparsity grows
@@ -75,6 +75,7 @@ class Compression:
         if self.reward not in REWARDS:
             raise BadInput(f"reward={self.reward!r}: known are {', '.join(REWARDS)}")
         refuse_uncounted(window=self.window)
+        refuse_twice(layers=self.layers)
         for name, known in (("start", groups.STARTS), ("carry", groups.CARRIES), ("scope", groups.SCOPES)):
             if getattr(self, name) not in known:
                 raise BadInput(f"{name}={getattr(self, name)!r}: known are {', '.join(known)}")
@@ -191,7 +192,7 @@ class GroupSparseTraining:
 
     def report(self, run: int = 0) -> dict:
         """Give a run's phase and sparsity, and its ratios averaged over the steps so far: columns of a row."""
-        averages = {f"ratio_{bitmap}": float(sums[run]) / self.steps for bitmap, sums in self.saved.items()}
+        averages = {f"ratio_{bitmap}": float(sums[run]) / max(self.steps, 1) for bitmap, sums in self.saved.items()}
         return {"phase": int(self.phase[run]), "sparsity": float(self.sparsity[run])} | averages
 
     def _ends(self, run: int) -> bool:
@@ -199,7 +200,7 @@ class GroupSparseTraining:
         table, end = self.phases[self.phase[run]]
         size = blocks.group_size(table)
         removed = round(self.sparsity[run] * sum(self.pools)) // size
-        return end <= 1 and removed >= sum(round(end * (weights // size)) for weights in self.pools)
+        return end < 1 and removed >= sum(round(end * (weights // size)) for weights in self.pools)
 
     def _shift(self, run: int) -> None:
         """Algorithm 1's phase shift of one run, or a conversion of its block size."""
@@ -250,8 +251,12 @@ class GroupSparseTraining:
 
 
 def settings_of(schedule: pruners.Schedule) -> dict:
-    """Give what a schedule was made with, without what it has remembered since."""
-    return {field.name: getattr(schedule, field.name) for field in fields(schedule) if field.init}
+    """Give what a schedule was made with, without what it has remembered since; of one of your own that is no
+    dataclass, its name and what its `identity`, if it has one, adds.
+    """
+    if is_dataclass(schedule):
+        return {field.name: getattr(schedule, field.name) for field in fields(schedule) if field.init}
+    return {"schedule": type(schedule).__qualname__} | getattr(schedule, "identity", dict)()
 
 
 def _pools(networks: nn.Module, compression: Compression) -> list[int]:

@@ -34,7 +34,8 @@ from lib.papers.gst.experiments import methods
 from lib.papers.gst.experiments.algorithm import GroupSparseTraining, begin, share
 from lib.papers.gst.experiments.methods import METHODS, RATIOS, Blocks, RewardPruning
 from lib.training.examples import Examples
-from lib.training.supervised import Training, accuracy, hold_out, seed_of, train
+from lib.training.seeds import seed_of
+from lib.training.supervised import Training, accuracy, hold_out, train
 
 NETWORKS: dict[str, Callable[[int], nn.Module]] = {  # from the number of classes
     "resnet32": resnet32,

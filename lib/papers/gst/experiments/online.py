@@ -21,7 +21,7 @@ from lib.papers.gst.experiments.algorithm import Compression, GroupSparseTrainin
 from lib.pruners.blocks import group_size
 from lib.training import td3
 from lib.training.rollouts import rollouts
-from lib.training.supervised import seed_of
+from lib.training.seeds import seed_of
 
 EVALUATION = 3  # a stream of random numbers of its own: TD3 has 0 to 2
 

@@ -39,7 +39,7 @@ from lib.pruners import gates
 from lib.pruners.gates.structure import spread
 from lib.training.examples import Examples
 from lib.training.gated import GatedTraining, train
-from lib.training.supervised import seed_of
+from lib.training.seeds import seed_of
 
 KEYS = ("data", "network", "direction", "seed")
 INDEX = (*KEYS, "epoch")

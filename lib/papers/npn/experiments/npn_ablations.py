@@ -22,7 +22,7 @@ from lib.papers.npn.experiments.directions import NETWORKS, Sessions, as_kept
 from lib.pruners import gates
 from lib.training.examples import Examples
 from lib.training.gated import GatedTraining
-from lib.training.supervised import seed_of
+from lib.training.seeds import seed_of
 
 KEYS = ("data", "network", "variant", "seed")
 INDEX = (*KEYS, "tau", "epoch")
@@ -46,6 +46,7 @@ class Variant:
     taus: tuple[Annotated[float, Range(0, 1)], ...] = (0.5,)
 
     def __post_init__(self):
+        refuse_unknown(self, kind=gates.KINDS)
         if not self.taus or len(set(self.taus)) < len(self.taus):
             raise BadInput(f"variant {self.name!r}: taus={list(self.taus)}: expected at least one, each once")
 

@@ -19,7 +19,8 @@ from lib.models.bifpn import SelfTeacher
 from lib.models.speaker_resnet import EMBEDDING, NETWORKS, SpeakerResNet
 from lib.training.checkpoints import Session, checksum
 from lib.training.precision import autocast, check
-from lib.training.supervised import learning_rate, seed_of
+from lib.training.seeds import seed_of
+from lib.training.supervised import learning_rate
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,8 @@ from lib.models import resnet
 from lib.papers.two_four.experiments.variants import Variants, masked_copy
 from lib.pruners import activations, calibration
 from lib.pruners.sizes import flops
-from lib.training.supervised import Training, accuracy, seed_of
+from lib.training.seeds import seed_of
+from lib.training.supervised import Training, accuracy
 
 NETWORKS: dict[str, Callable[[int], nn.Module]] = {  # from the number of classes
     "resnet20": resnet.resnet20,

@@ -43,8 +43,9 @@ from lib.pruners import calibration
 from lib.training import supervised
 from lib.training.detection import DetectionLoss, average_precision, batches, detect
 from lib.training.examples import Examples
+from lib.training.seeds import seed_of
 from lib.training.steps import fit
-from lib.training.supervised import Training, seed_of
+from lib.training.supervised import Training
 
 NETWORKS: dict[str, tuple[Callable[[], detector.Backbone], int]] = {  # a backbone, and channels of pyramid and head
     "detector": (detector.backbone, 32),

@@ -38,7 +38,8 @@ from lib.papers.two_four.experiments.variants import masked_copy
 from lib.training.adversarial import AdversarialTraining, fit, make
 from lib.training.examples import Examples
 from lib.training.frechet import Moments, features, frechet, moments
-from lib.training.supervised import Training, seed_of, train
+from lib.training.seeds import seed_of
+from lib.training.supervised import Training, train
 
 NETWORKS: dict[str, Callable[[], tuple[dcgan.Generator, dcgan.Discriminator]]] = {
     "dcgan": dcgan.dcgan,

@@ -34,8 +34,8 @@ from lib.papers.two_four.experiments import two_phases
 from lib.papers.two_four.experiments.two_phases import FineTuning, block_masks
 from lib.papers.two_four.experiments.variants import masked_copy
 from lib.training.language import bits, windows
+from lib.training.seeds import seed_of
 from lib.training.steps import StepTraining, fit
-from lib.training.supervised import seed_of
 
 NETWORKS: dict[str, Callable[[int, int], transformer.LanguageModel]] = {  # from the number of symbols and the window
     "decoder": transformer.decoder,

@@ -28,7 +28,7 @@ from lib.papers.two_four.experiments.two_four_detection import (
     aliases,
     configurations,
 )
-from lib.training.supervised import seed_of
+from lib.training.seeds import seed_of
 
 __all__ = ["COLUMNS", "INDEX", "KEYS", "Settings", "aliases", "configurations", "run", "units"]
 

@@ -36,7 +36,8 @@ from lib.papers.two_four.experiments.variants import Variants
 from lib.pruners import calibration
 from lib.pruners.permutation import anneal, permute
 from lib.pruners.sizes import flops
-from lib.training.supervised import Training, accuracy, seed_of
+from lib.training.seeds import seed_of
+from lib.training.supervised import Training, accuracy
 
 NETWORKS: dict[str, Callable[[int], nn.Module]] = {  # from the number of classes
     "resnet20": resnet.resnet20,

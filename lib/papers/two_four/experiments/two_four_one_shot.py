@@ -42,8 +42,9 @@ from lib.pruners import calibration
 from lib.pruners.permutation import anneal, permute
 from lib.training.examples import Examples
 from lib.training.language import windows
+from lib.training.seeds import seed_of
 from lib.training.steps import StepTraining, fit
-from lib.training.supervised import Training, seed_of, train
+from lib.training.supervised import Training, train
 
 IMAGES: dict[str, Callable[[int], nn.Module]] = {  # from the number of classes
     "resnet20": resnet.resnet20,

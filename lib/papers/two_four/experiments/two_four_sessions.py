@@ -42,7 +42,8 @@ from lib.data import vision
 from lib.models import plain, resnet
 from lib.papers.two_four.experiments.variants import masked_copy
 from lib.training.examples import Examples
-from lib.training.supervised import Training, accuracy, seed_of, train
+from lib.training.seeds import seed_of
+from lib.training.supervised import Training, accuracy, train
 
 NETWORKS: dict[str, Callable[[int], nn.Module]] = {  # from the number of classes
     "digits_mlp": plain.digits_mlp,

@@ -35,8 +35,8 @@ from lib.models import translator
 from lib.papers.two_four.experiments.two_phases import block_masks
 from lib.papers.two_four.experiments.variants import masked_copy
 from lib.pruners import calibration
+from lib.training.seeds import seed_of
 from lib.training.steps import StepTraining, fit
-from lib.training.supervised import seed_of
 from lib.training.translation import Pairs, batches, bleu, smoothed, surprise, translate
 
 NETWORKS: dict[str, Callable[[int, int], translator.Translator]] = {  # from the number of symbols and the window

@@ -33,7 +33,8 @@ from lib.models import lenet, resnet
 from lib.papers.two_four.experiments.variants import Variants
 from lib.pruners.sizes import flops
 from lib.training.examples import Examples
-from lib.training.supervised import Training, seed_of
+from lib.training.seeds import seed_of
+from lib.training.supervised import Training
 
 NETWORKS: dict[str, Callable[[int], nn.Module]] = {  # from the number of classes
     "lenet5": lenet.lenet5,

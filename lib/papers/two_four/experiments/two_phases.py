@@ -32,8 +32,8 @@ from lib.papers.two_four.experiments.variants import masked_copy
 from lib.pruners import calibration
 from lib.training import checkpoints
 from lib.training.language import share_right
+from lib.training.seeds import seed_of
 from lib.training.steps import Draw, StepTraining, fit
-from lib.training.supervised import seed_of
 
 SESSIONS = 5  # of phase 2 for one draw of labels
 CALIBRATED, CALIBRATION_BATCH = 1024, 256  # passages that INT8's scales are found on, and how many at once
