@@ -16,7 +16,7 @@ import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, BinaryIO, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -294,6 +294,22 @@ def refuse_uncounted(least: int = 1, **counts: Any) -> None:
     for name, value in counts.items():
         if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
             raise BadInput(f"{name}={value!r}: expected a whole number, at least {least}")
+
+
+def refuse_outside(interval: str, **values: Any) -> None:
+    """Refuse what is no number of an interval, which is written as in print: `refuse_outside("[0, 1)", momentum=...)`.
+
+    Args:
+        interval: such as "(0, 1]": a round bracket leaves its end out. "[0, inf)" has every finite number from 0 on.
+
+    Raises:
+        BadInput: the name, the value and the interval.
+    """
+    low, high = map(float, interval[1:-1].split(","))
+    for name, value in values.items():
+        number = isinstance(value, Real) and not isinstance(value, bool) and low <= value <= high  # NaN is not
+        if not number or (value == low and interval[0] == "(") or (value == high and interval[-1] == ")"):
+            raise BadInput(f"{name}={value!r:.40} is not in {interval}")
 
 
 def refuse_twice(**lists: Sequence) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from numbers import Real
 
 import pandas as pd
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from lib.base import BadInput
+from lib.base import BadInput, refuse_outside
 from lib.pruners.layers import matrices, say_partial, stacked_runs, survey
 from lib.pruners.selected import Select
 from lib.pruners.weights import Prunable, Refused
@@ -107,8 +106,7 @@ def empty_layers(model: nn.Module, share: float = 0.0, select: Select = None) ->
     Raises:
         BadInput: a share outside [0, 1].
     """
-    if not isinstance(share, Real) or not 0 <= share <= 1:
-        raise BadInput(f"share={share!r:.40} is not in [0, 1]")
+    refuse_outside("[0, 1]", share=share)
     table = report(model, select)
     of_layers = (table.layer != "total") & ~table.layer.str.startswith(BESIDE)
     return table[(table.kept <= share * table.weights) & of_layers].reset_index(drop=True)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lib.base import BadInput, naming, type_of
+from lib.base import BadInput, naming, refuse_outside, type_of
 from lib.kernels.selection import all_but_lowest, highest_of_each
 from lib.pruners.layers import Scores, eligible, layout
 from lib.pruners.scores import magnitude
@@ -283,8 +283,7 @@ def per_run(sparsity: float | Sequence[float], scores: Mapping[str, Tensor]) -> 
     if len(shares) != (runs or 1):
         raise BadInput(f"{len(shares)} sparsities for {runs or 1} runs: give one number, or one a run")
     for share in shares:
-        if not 0 <= share < 1:
-            raise BadInput(f"sparsity={share} is not in [0, 1)")
+        refuse_outside("[0, 1)", sparsity=share)
     return list(shares)
 
 

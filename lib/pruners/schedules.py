@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Protocol
 
-from lib.base import BadInput, refuse_uncounted
+from lib.base import BadInput, refuse_outside, refuse_uncounted
 
 REFERENCES = ("record", "every_step", "pruning")
 
@@ -19,11 +19,6 @@ class Schedule(Protocol):
     def target(self, step: int, reward: float | None = None) -> float:
         """Return the share of weights to have removed at this step."""
         ...
-
-
-def _check_sparsity(name: str, value: float) -> None:
-    if not isinstance(value, Real) or not 0 <= value < 1:
-        raise BadInput(f"{name}={value!r} is not in [0, 1)")
 
 
 def _check_step(step: int) -> None:
@@ -40,7 +35,7 @@ class Once:
     at: int = 0
 
     def __post_init__(self):
-        _check_sparsity("sparsity", self.sparsity)
+        refuse_outside("[0, 1)", sparsity=self.sparsity)
         refuse_uncounted(0, at=self.at)
 
     def target(self, step: int, reward: float | None = None) -> float:
@@ -69,7 +64,7 @@ class Iterative:
     rounds: int
 
     def __post_init__(self):
-        _check_sparsity("sparsity", self.sparsity)
+        refuse_outside("[0, 1)", sparsity=self.sparsity)
         refuse_uncounted(rounds=self.rounds)
 
     def target(self, step: int, reward: float | None = None) -> float:
@@ -104,8 +99,7 @@ class Gradual:
     initial: float = 0.0
 
     def __post_init__(self):
-        _check_sparsity("final", self.final)
-        _check_sparsity("initial", self.initial)
+        refuse_outside("[0, 1)", final=self.final, initial=self.initial)
         if self.initial > self.final:
             raise BadInput(f"initial={self.initial} is above final={self.final}: sparsity can only grow")
         refuse_uncounted(every=self.every, times=self.times)
@@ -157,9 +151,8 @@ class RewardAware:
     times: int = field(init=False, default=0)
 
     def __post_init__(self):
-        _check_sparsity("limit", self.limit)
-        if not isinstance(self.increase, Real) or not 0 < self.increase < 1:
-            raise BadInput(f"increase={self.increase!r} must lie in (0, 1): the share that goes at a time")
+        refuse_outside("[0, 1)", limit=self.limit)
+        refuse_outside("(0, 1)", increase=self.increase)
         refuse_uncounted(every=self.every)
         refuse_uncounted(0, start=self.start)
         if self.reference not in REFERENCES:

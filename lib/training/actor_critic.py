@@ -7,7 +7,6 @@ pytorch-a2c-ppo-acktr-gail).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from tqdm import tqdm
 
-from lib.base import BadInput, naming, refuse_uncounted, refuse_unknown
+from lib.base import BadInput, naming, refuse_outside, refuse_uncounted, refuse_unknown
 from lib.models.game_player import ActorCritic, PlayerSizes
 from lib.training import checkpoints
 from lib.training.callbacks import Callback
@@ -74,17 +73,10 @@ class ActorCriticSettings:
         with naming("actor_critic"):
             counts = ("games", "steps", "epochs", "parts", "frames")
             refuse_uncounted(**{name: getattr(self, name) for name in counts})
-        for name in ("learning_rate", "discount"):
-            if not 0 < getattr(self, name) <= 1:
-                raise BadInput(f"actor_critic: {name}={getattr(self, name)} must lie in (0, 1]")
-        if not 0 <= self.trace <= 1:
-            raise BadInput(f"actor_critic: trace={self.trace} must lie in [0, 1]")
-        for name in ("value", "entropy"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise BadInput(f"actor_critic: {name}={getattr(self, name)} must not be negative, and finite")
-        for name in ("norm", "clip"):
-            if not getattr(self, name) > 0:
-                raise BadInput(f"actor_critic: {name}={getattr(self, name)} must be above 0")
+            refuse_outside("(0, 1]", learning_rate=self.learning_rate, discount=self.discount)
+            refuse_outside("[0, 1]", trace=self.trace)
+            refuse_outside("[0, inf)", value=self.value, entropy=self.entropy)
+            refuse_outside("(0, inf]", norm=self.norm, clip=self.clip)
         if self.learner == "a2c" and self.epochs * self.parts > 1:
             raise BadInput(
                 f"actor_critic: epochs={self.epochs}, parts={self.parts}: A2C learns from the same steps once, all "

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lib.base import BadInput, Range, naming, refuse_uncounted
+from lib.base import BadInput, Range, naming, refuse_outside, refuse_uncounted
 from lib.models.dcgan import Discriminator, Generator, noise
 from lib.training.checkpoints import Session, Together, checksum
 from lib.training.evaluation import measuring
@@ -48,9 +48,8 @@ class AdversarialTraining:
         with naming("training"):
             refuse_uncounted(epochs=self.epochs)
             refuse_uncounted(2, batch=self.batch)
-        if not (0 < self.learning_rate < math.inf and 0 <= self.beta1 < 1):
-            given = f"learning_rate={self.learning_rate}, beta1={self.beta1}"
-            raise BadInput(f"training: {given}: expected a rate above 0 and beta1 in [0, 1)")
+            refuse_outside("(0, inf)", learning_rate=self.learning_rate)
+            refuse_outside("[0, 1)", beta1=self.beta1)
         check(self.precision, "training")
 
 

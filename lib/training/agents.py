@@ -8,7 +8,6 @@ widths and batches are such that each run's matrices begin at multiples of 16 by
 from __future__ import annotations
 
 import copy
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lib.base import BadInput, naming, refuse_uncounted
+from lib.base import naming, refuse_outside, refuse_uncounted
 from lib.data.offline_rl.bundle import Bundle
 from lib.pruners import prunable
 from lib.pruners.masks import checked
@@ -49,8 +48,7 @@ def check(settings: AgentSettings) -> None:
     where = type(settings).__name__
     with naming(where):
         refuse_uncounted(batch=settings.batch)
-    if not 0 < settings.learning_rate < math.inf:
-        raise BadInput(f"{where}: learning_rate={settings.learning_rate} must be above 0, and finite")
+        refuse_outside("(0, inf)", learning_rate=settings.learning_rate)
     precision.check(settings.precision, where)
 
 

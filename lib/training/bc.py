@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from lib.base import BadInput, Count
+from lib.base import BadInput, Count, naming, refuse_outside
 from lib.models.mlp import MLP, Bounded, generators
 from lib.models.vae import VAE
 from lib.training.agents import ACTING, INITIAL, Agent, Draws, Objective, Policy, Transitions, check
@@ -65,8 +65,8 @@ def check_vae(settings: VAESettings) -> None:
     where = type(settings).__name__
     if settings.ranked not in RANKED:
         raise BadInput(f"{where}: ranked={settings.ranked!r}: known are {', '.join(RANKED)}")
-    if not settings.latent_limit > 0:
-        raise BadInput(f"{where}: latent_limit={settings.latent_limit} must be above 0")
+    with naming(where):
+        refuse_outside("(0, inf]", latent_limit=settings.latent_limit)
 
 
 class BC(Agent):

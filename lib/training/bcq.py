@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from lib.base import BadInput, Count, naming, refuse_uncounted
+from lib.base import BadInput, Count, naming, refuse_outside, refuse_uncounted
 from lib.models.mlp import MLP, Bounded, generators
 from lib.models.vae import VAE
 from lib.training.agents import ACTING, INITIAL, Agent, Draws, Objective, Policy, Transitions, check
@@ -63,10 +63,9 @@ class BCQSettings:
         check_vae(self)
         if self.twins not in ("own", "copied"):
             raise BadInput(f"BCQSettings: twins={self.twins!r}: known are own, copied")
-        for name in ("discount", "tau", "minimum_weight", "phi"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise BadInput(f"BCQSettings: {name}={getattr(self, name)} must lie in [0, 1]")
+        shares = ("discount", "tau", "minimum_weight", "phi")
         with naming("BCQSettings"):
+            refuse_outside("[0, 1]", **{name: getattr(self, name) for name in shares})
             refuse_uncounted(target_samples=self.target_samples, acting_samples=self.acting_samples)
 
 

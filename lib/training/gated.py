@@ -21,7 +21,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from lib.base import BadInput, Count, naming, refuse_uncounted
+from lib.base import BadInput, Count, naming, refuse_outside, refuse_uncounted
 from lib.pruners import gates
 from lib.training.checkpoints import Session
 from lib.training.examples import AUGMENTS, Examples
@@ -89,22 +89,19 @@ class GatedTraining:
         gates.check_k(self.k)
         if self.early_k is not None:
             gates.check_k(self.early_k)
-        if not all(isinstance(rate, Real) and math.isfinite(rate) for rate in self.lambdas):
+        rates = self.lambdas if isinstance(self.lambdas, Sequence) else [None]
+        if not all(isinstance(rate, Real) and math.isfinite(rate) for rate in rates):
             raise BadInput(f"gated training: lambdas={self.lambdas} must be finite numbers, one a gated layer")
-        if not (0 < self.learning_rate < math.inf and 0 < self.gate_speed < math.inf):
-            given = f"learning_rate={self.learning_rate}, gate_speed={self.gate_speed}"
-            raise BadInput(f"gated training: {given} must both be above 0")
+        with naming("gated training"):
+            refuse_outside("(0, inf)", learning_rate=self.learning_rate, gate_speed=self.gate_speed, level=self.level)
+            refuse_outside("(0, 1)", validation=self.validation)
+            refuse_outside("[0, inf]", tolerance=self.tolerance)
         if self.estimator not in gates.ESTIMATORS:
             known = ", ".join(gates.ESTIMATORS)
             raise BadInput(f"gated training: estimator={self.estimator!r}: known are {known}")
         if self.wake_when not in WAKE_WHEN or (self.wake_when != "plateaus" and not self.expand):
             given = f"wake_when={self.wake_when!r}, expand={self.expand}"
             raise BadInput(f"gated training: {given}: known are {', '.join(WAKE_WHEN)}, and the first without expand")
-        if not 0 < self.validation < 1 or not self.tolerance >= 0:
-            given = f"validation={self.validation}, tolerance={self.tolerance}"
-            raise BadInput(f"gated training: {given}: expected a share between 0 and 1, and at least 0")
-        if not 0 < self.level < math.inf:
-            raise BadInput(f"gated training: level={self.level} must be above 0, and finite")
         if self.rest and self.expand:
             raise BadInput(f"gated training: rest={self.rest}, expand=True: expected 0 for an expansion")
         if self.augment not in AUGMENTS:

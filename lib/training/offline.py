@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from lib import pruners
-from lib.base import BadInput, naming, refuse_uncounted, type_of
+from lib.base import BadInput, naming, refuse_outside, refuse_uncounted, type_of
 from lib.pruners.patterns import SCOPES
 from lib.training.agents import SCORING, SHUFFLING, TRAINING, Agent, Draws, Objective, Policy, Transitions, draw_batch
 from lib.training.callbacks import Callback
@@ -47,8 +47,7 @@ class Run:
     def __post_init__(self):
         if self.pruner not in (known := ("dense", *pruners.SCORES)):
             raise BadInput(f"pruner {self.pruner!r}: known are {', '.join(known)}")
-        if not 0 <= self.sparsity < 1:
-            raise BadInput(f"sparsity={self.sparsity} is not in [0, 1)")
+        refuse_outside("[0, 1)", sparsity=self.sparsity)
         if self.pruner == "dense" and self.sparsity:
             raise BadInput(f"a dense run has sparsity 0, this one {self.sparsity}")
         refuse_uncounted(rounds=self.rounds)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lib.base import BadInput, naming, refuse_uncounted
+from lib.base import BadInput, naming, refuse_outside, refuse_uncounted
 from lib.pruners.inputs import call
 from lib.training.checkpoints import Session
 from lib.training.precision import autocast, check
@@ -59,11 +59,11 @@ class StepTraining:
             refuse_uncounted(steps=self.steps, batch=self.batch, every=self.every)
         if self.every > self.steps:
             raise BadInput(f"training: steps={self.steps}, every={self.every}: expected every to be at most steps")
-        if not (0 < self.learning_rate < math.inf and 0 <= self.warmup < 1 and self.clip > 0):
-            given = f"learning_rate={self.learning_rate}, warmup={self.warmup}, clip={self.clip}"
-            raise BadInput(f"training: {given}: expected a rate above 0, a warm-up in [0, 1), a clip above 0")
-        if not 0 <= self.weight_decay < math.inf:
-            raise BadInput(f"training: weight_decay={self.weight_decay} must not be negative, and finite")
+        with naming("training"):
+            refuse_outside("(0, inf)", learning_rate=self.learning_rate)
+            refuse_outside("[0, 1)", warmup=self.warmup)
+            refuse_outside("(0, inf]", clip=self.clip)
+            refuse_outside("[0, inf)", weight_decay=self.weight_decay)
         check(self.precision, "training")
 
 

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from lib.base import BadInput, Range, naming, refuse_uncounted
+from lib.base import BadInput, Range, naming, refuse_outside, refuse_uncounted
 from lib.data.folder import Images
 from lib.training.callbacks import Callback
 from lib.training.checkpoints import Session, Together
@@ -53,13 +53,10 @@ class Training:
             refuse_uncounted(epochs=self.epochs, batch=self.batch)
         if self.augment not in AUGMENTS:
             raise BadInput(f"training: augment={self.augment!r}: known are {', '.join(AUGMENTS)}")
-        if not (0 < self.learning_rate < math.inf and 0 <= self.warmup < math.inf and 0 <= self.momentum < 1):
-            given = f"learning_rate={self.learning_rate}, warmup={self.warmup}, momentum={self.momentum}"
-            raise BadInput(
-                f"training: {given}: expected a rate above 0, a finite warm-up of 0 or more, momentum in [0, 1)"
-            )
-        if not 0 <= self.weight_decay < math.inf:
-            raise BadInput(f"training: weight_decay={self.weight_decay} must not be negative, and finite")
+        with naming("training"):
+            refuse_outside("(0, inf)", learning_rate=self.learning_rate)
+            refuse_outside("[0, inf)", warmup=self.warmup, weight_decay=self.weight_decay)
+            refuse_outside("[0, 1)", momentum=self.momentum)
         if self.warmup > self.epochs:
             raise BadInput(f"training: warmup={self.warmup} must not be longer than epochs={self.epochs}")
         check(self.precision, "training")

@@ -8,7 +8,6 @@ nothing: all that is random is drawn from the run's own seed, so a run's numbers
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from lib.base import BadInput, Count, aside, naming, refuse_uncounted
+from lib.base import BadInput, Count, aside, naming, refuse_outside, refuse_uncounted
 from lib.models.mlp import MLP, Bounded, generators
 from lib.training import checkpoints
 from lib.training.callbacks import Callback
@@ -67,12 +66,9 @@ class TD3Settings:
         check(self.precision, "td3")
         with naming("td3"):
             refuse_uncounted(batch=self.batch, delay=self.delay, random_steps=self.random_steps, buffer=self.buffer)
-        for name in ("exploration_noise", "policy_noise", "noise_clip"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise BadInput(f"td3: {name}={getattr(self, name)} must not be negative, and finite")
-        for name in ("learning_rate", "tau", "discount"):
-            if not 0 < getattr(self, name) <= 1:
-                raise BadInput(f"td3: {name}={getattr(self, name)} must lie in (0, 1]")
+            noises = ("exploration_noise", "policy_noise", "noise_clip")
+            refuse_outside("[0, inf)", **{name: getattr(self, name) for name in noises})
+            refuse_outside("(0, 1]", learning_rate=self.learning_rate, tau=self.tau, discount=self.discount)
 
 
 def networks(observations: int, bound: np.ndarray, seeds: Sequence[int], settings: TD3Settings) -> nn.ModuleDict:

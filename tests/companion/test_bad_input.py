@@ -3,6 +3,7 @@
 import importlib
 import math
 import pickle
+import re
 import shutil
 import subprocess
 from contextlib import suppress
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -252,3 +254,21 @@ def test_a_number_too_large_for_a_float_is_refused_in_a_line():
 @dataclass
 class OfOneNumber:
     shift: float
+
+
+@pytest.mark.parametrize(
+    ("interval", "inside", "outside"),
+    [
+        ("[0, 1)", [0, 0.5, np.float32(0)], [1, -1e-9, math.nan, True, "0.5", None]),
+        ("(0, 1]", [1, 1e-9], [0, 1.1]),
+        ("[0, inf)", [0, 1e300], [math.inf, -1]),
+        ("(0, inf]", [math.inf], [0, -math.inf]),
+        ("(0, 1)", [0.5], [0, 1]),
+    ],
+)
+def test_the_brackets_of_an_interval_say_whether_its_ends_are_in_it(interval: str, inside: list, outside: list):
+    for value in inside:
+        base.refuse_outside(interval, rate=value)
+    for value in outside:
+        with pytest.raises(BadInput, match=rf"^rate={re.escape(repr(value))} is not in {re.escape(interval)}$"):
+            base.refuse_outside(interval, momentum=inside[0], rate=value)

@@ -235,7 +235,7 @@ REFUSED = {
     "NaN rounds": (lambda: pruners.Iterative(0.5, math.nan), "rounds=nan: expected a whole number, at least 1"),
     "rewards every NaN steps": (lambda: pruners.RewardAware(every=math.nan), "every=nan: expected a whole number"),
     "rewards from NaN on": (lambda: pruners.RewardAware(start=math.nan), "start=nan: expected a whole number"),
-    "an increase in words": (lambda: pruners.RewardAware(increase="0.1"), r"^increase='0.1' must lie in \(0, 1\)"),
+    "an increase in words": (lambda: pruners.RewardAware(increase="0.1"), r"^increase='0.1' is not in \(0, 1\)"),
     "a first reward in words": (lambda: pruners.RewardAware(initial_reward="0"), "^initial_reward is not a number"),
     "no step": (lambda: pruners.Once(0.5).target(None), "^step=None: expected how many steps training has had so far$"),
     "a step in words": (lambda: pruners.Gradual(0.5, 1, 1).target("a"), "^step='a': expected how many steps"),

@@ -173,7 +173,7 @@ def test_a_schedule_asked_without_a_reward_or_with_settings_that_cannot_be_is_re
         with pytest.raises(BadInput, match=rf"at step 3 needs a reward \(-inf before the first\), not {reward}"):
             RewardAware().target(3, reward)
     for settings, line in (
-        ({"increase": 0.0}, r"increase=0.0 must lie in \(0, 1\)"),
+        ({"increase": 0.0}, r"increase=0.0 is not in \(0, 1\)"),
         ({"limit": 1.0}, r"limit=1.0 is not in \[0, 1\)"),
         ({"every": 0}, "every=0: expected a whole number, at least 1"),
         ({"start": float("nan")}, "start=nan: expected a whole number, at least 0"),

@@ -396,5 +396,5 @@ def test_a_rule_for_waking_that_is_not_known_or_not_asked_for_is_refused():
 
 @pytest.mark.parametrize("level", [-3.0, 0.0, math.nan, math.inf])
 def test_a_level_at_which_no_woken_unit_is_open_is_refused(level):
-    with pytest.raises(BadInput, match=f"level={level} must be above 0, and finite"):
+    with pytest.raises(BadInput, match=rf"level={level} is not in \(0, inf\)"):
         replace(EXPAND, level=level)

@@ -251,8 +251,8 @@ def test_numbers_that_are_none_are_refused(what, monkeypatch):
     [
         ({"batch": 0}, "batch=0: expected a whole number, at least 1"),
         ({"batch": 1.5}, "batch=1.5: expected a whole number, at least 1"),
-        ({"tau": 0.0}, r"tau=0.0 must lie in \(0, 1\]"),
-        ({"policy_noise": -1.0}, "policy_noise=-1.0 must not be negative"),
+        ({"tau": 0.0}, r"tau=0.0 is not in \(0, 1\]"),
+        ({"policy_noise": -1.0}, r"policy_noise=-1.0 is not in \[0, inf\)"),
         ({"precision": "half"}, "precision='half': known are float32, bfloat16"),
     ],
 )

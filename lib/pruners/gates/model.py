@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from lib.base import BadInput
+from lib.base import BadInput, refuse_outside
 from lib.pruners.gates.gate import KINDS, Gated, Gates, check_k, gates_of
 from lib.pruners.gates.structure import Layer, followed, gateable, live, spread, trace
 from lib.pruners.inputs import duplicate, replaced
@@ -68,8 +68,7 @@ def gated(
     check_k(k)
     if kind not in KINDS:
         raise BadInput(f"kind={kind!r}: known are {', '.join(KINDS)}")
-    if not isinstance(tau, Real) or not 0 <= tau < 1:
-        raise BadInput(f"tau={tau!r:.40} is not in [0, 1)")
+    refuse_outside("[0, 1)", tau=tau)
     if not isinstance(dormant, Real) or not math.isfinite(dormant):
         raise BadInput(f"dormant={dormant!r:.40}: expected a finite number, -k phi of a gate that starts closed")
     (draw,) = seeded(seed)

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from lib import pruners
-from lib.base import BadInput, refuse_twice, refuse_uncounted
+from lib.base import BadInput, refuse_outside, refuse_twice, refuse_uncounted
 from lib.papers.gst.experiments.compression import BITMAPS, ratio
 from lib.pruners import blocks, groups
 from lib.pruners.layers import stacked_runs
@@ -69,9 +69,7 @@ class Compression:
     regrow: bool = False
 
     def __post_init__(self):
-        for name in ("shift", "second_shift"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise BadInput(f"{name}={getattr(self, name)} is not in [0, 1]")
+        refuse_outside("[0, 1]", shift=self.shift, second_shift=self.second_shift)
         if self.reward not in REWARDS:
             raise BadInput(f"reward={self.reward!r}: known are {', '.join(REWARDS)}")
         refuse_uncounted(window=self.window)

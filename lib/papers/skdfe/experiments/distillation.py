@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from lib.base import BadInput, naming, refuse_uncounted
+from lib.base import BadInput, naming, refuse_outside, refuse_uncounted
 from lib.data.speech.utterances import Utterances
 from lib.models.bifpn import SelfTeacher
 from lib.models.speaker_resnet import EMBEDDING, NETWORKS, SpeakerResNet
@@ -49,11 +49,8 @@ class DistillationTraining:
     def __post_init__(self):
         with naming("training"):
             refuse_uncounted(epochs=self.epochs, batch=self.batch, frames=self.frames)
-        if not (0 < self.learning_rate < math.inf and 0 <= self.warmup < math.inf):
-            given = f"learning_rate={self.learning_rate}, warmup={self.warmup}"
-            raise BadInput(f"training: {given}: expected a rate above 0 and a warm-up of 0 or more")
-        if not 0 <= self.weight_decay < math.inf:
-            raise BadInput(f"training: weight_decay={self.weight_decay}: expected a finite number, 0 or more")
+            refuse_outside("(0, inf)", learning_rate=self.learning_rate)
+            refuse_outside("[0, inf)", warmup=self.warmup, weight_decay=self.weight_decay)
         if self.warmup > self.epochs:
             raise BadInput(f"training: warmup={self.warmup} must not be longer than epochs={self.epochs}")
         check(self.precision, "training")

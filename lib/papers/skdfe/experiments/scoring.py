@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from lib.base import BadInput, refuse_uncounted
+from lib.base import BadInput, refuse_outside, refuse_uncounted
 from lib.data.speech.utterances import SpeechData, Trials, Utterances
 from lib.papers.skdfe.experiments.plda import Backend
 
@@ -95,8 +95,7 @@ def min_dcf(
     Raises:
         BadInput: a prior outside (0, 1).
     """
-    if not 0 < prior < 1:
-        raise BadInput(f"prior={prior} must lie in (0, 1)")
+    refuse_outside("(0, 1)", prior=prior)
     cost = cost_miss * prior * miss + cost_alarm * (1 - prior) * false_alarm
     return float(cost.min() / min(cost_miss * prior, cost_alarm * (1 - prior)))
 
