@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-import numba
-import numpy as np
 import torch
 from torch import Tensor
 
 from lib.kernels.timing import in_turn
 from lib.pruners import n_of_m, transposable
-from lib.pruners.transposable import assignment, dual, from_blocks, to_blocks
+from lib.pruners.block_rules import by_rule, greedy, two_approximation
+from lib.pruners.transposable import assignment, dual, to_blocks
 
 DEVICE, THREADS = "cpu", 1
 COLUMNS = ("n", "m", "rows", "columns", "method", "kept", "short", "optimal", "ms", "ratio_to_exact")
@@ -61,68 +60,3 @@ def measured(n: int, m: int, side: int, seconds: float = 3.0) -> list[dict]:
         where | {"method": name, **share, "ms": times[name], "ratio_to_exact": times[name] / times["exact"]}
         for name, share in shares.items()
     ]
-
-
-def by_rule(magnitude: Tensor, n: int, m: int, rule: Callable[[np.ndarray, int, np.ndarray], None]) -> Tensor:
-    """Make the mask of a matrix when each block follows a compiled rule."""
-    blocks = to_blocks(magnitude, m).contiguous()
-    mask = torch.zeros(blocks.shape, dtype=torch.bool)
-    rule(blocks.numpy(), n, mask.numpy())
-    return from_blocks(mask, magnitude.shape)
-
-
-@numba.njit(nogil=True)
-def greedy(blocks, n, mask):
-    """Take the entries of a block from the largest down, each as long as its row and its column have room.
-
-    So does the kernel of torch's `_sparse_semi_structured_tile`, which came from xformers, for 2:4. It may end with
-    rows and columns that could take another entry, but not the same one.
-    """
-    m = blocks.shape[1]
-    in_row, in_column, order = np.empty(m, np.int64), np.empty(m, np.int64), np.empty(m * m, np.int64)
-    for b in range(len(blocks)):
-        in_row[:], in_column[:] = 0, 0
-        _sort(blocks[b], order)
-        for k in range(m * m):
-            place = order[m * m - 1 - k]
-            i, j = place // m, place % m
-            if in_row[i] < n and in_column[j] < n:
-                mask[b, i, j] = True
-                in_row[i] += 1
-                in_column[j] += 1
-
-
-@numba.njit(nogil=True)
-def two_approximation(blocks, n, mask):
-    """Remove the entries of a block from the smallest up, each as long as its row or its column has to lose more.
-
-    Hubara et al. (2021), Algorithm 1: what is removed weighs at most twice what an exact mask removes. A row may lose
-    more than m - n.
-    """
-    m = blocks.shape[1]
-    in_row, in_column, order = np.empty(m, np.int64), np.empty(m, np.int64), np.empty(m * m, np.int64)
-    mask[:] = True
-    for b in range(len(blocks)):
-        in_row[:], in_column[:] = 0, 0
-        _sort(blocks[b], order)
-        for place in order:
-            i, j = place // m, place % m
-            if in_row[i] < m - n or in_column[j] < m - n:
-                mask[b, i, j] = False
-                in_row[i] += 1
-                in_column[j] += 1
-
-
-@numba.njit(nogil=True)
-def _sort(block, order):
-    """The places of a block from the smallest entry up, by Shell's method: fast for so few, and quick to compile."""
-    values = block.ravel()
-    for place in range(len(values)):
-        order[place] = place
-    for gap in (57, 23, 10, 4, 1):
-        for end in range(gap, len(values)):
-            place, slot = order[end], end
-            while slot >= gap and values[order[slot - gap]] > values[place]:
-                order[slot] = order[slot - gap]
-                slot -= gap
-            order[slot] = place

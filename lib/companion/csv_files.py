@@ -62,9 +62,9 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
 def csv_text(table: pd.DataFrame) -> str:
     """Write out a table as the project's files have it."""
     table = table.copy()
-    for name in table.columns[table.dtypes == "float64"]:  # as which whole numbers are held where one is missing
+    for name in table.columns[table.dtypes == "float64"]:  # as which whole numbers are held where one is or was missing
         there = table[name].dropna()
-        whole = len(there) < len(table) and (there % 1 == 0).all() and there.abs().max() < 2**53
+        whole = len(there) and (there % 1 == 0).all() and there.abs().max() < 2**53
         if whole and any(float(DIGITS % x) != x for x in there):  # a number of six digits stays as it was written
             table[name] = table[name].astype("Int64")
     for name in table.columns[table.dtypes == "object"]:  # to_csv formats only columns that are all numbers

@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 
 from lib.base import BadInput
-
-CLOCKS = ("epoch", "step")  # the columns that say how far a run is
+from lib.companion.sweep.grid import CLOCKS
 
 Kind = Mapping[str, object]
 

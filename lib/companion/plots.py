@@ -175,7 +175,13 @@ def label(variant: str) -> str:
 
 
 def task(data: str, network: str) -> str:
-    """Say what a network on a data set is called in every figure and table."""
+    """Say what a network on a data set is called in every figure and table.
+
+    Raises:
+        BadInput: a name that figures do not know, see `refuse_unnamed`.
+    """
+    refuse_unnamed([data], DATA, "plots.DATA")
+    refuse_unnamed([network], NETWORKS, "plots.NETWORKS")
     return f"{NETWORKS[network]} on {DATA[data]}"
 
 

@@ -17,7 +17,7 @@ from lib.base import BadInput
 from lib.companion.csv_files import read_csv, write_csv, write_text
 from lib.companion.statistics import VERDICTS
 from lib.companion.sweep import provenance
-from lib.companion.sweep.grid import index_of, module_of, names, upgraded
+from lib.companion.sweep.grid import CLOCKS, index_of, module_of, names, upgraded
 from lib.companion.sweep.settings import SCALES
 
 if TYPE_CHECKING:  # sweeps draw nothing, and matplotlib takes half a second to load
@@ -27,7 +27,7 @@ CLAIMS = (  # columns of results/SCALE/claims.csv
     "id", "paper", "where", "says", "printed", "measured", "low", "high", "seeds", "cells", "data", "verdict", "needs",
     "why", "note", "runs",
 )  # fmt: skip
-COUNTED = ("seed", "epoch", "step")  # columns of whole numbers wherever they stand
+COUNTED = ("seed", *CLOCKS)  # columns of whole numbers wherever they stand
 SCORECARD = (*CLAIMS, "scale", "kind", "criterion")  # of results/claims.csv
 CELLS = ("id", "cell", "measured", "low", "high", "seeds", "chance", "verdict", "reason")  # of results/SCALE/cells.csv
 

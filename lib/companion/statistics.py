@@ -39,6 +39,11 @@ class Interval:
     at: Callable[[int], tuple[float, float]] | None = field(default=None, compare=False, repr=False)
     sure: Callable[[float], tuple[float, float]] | None = field(default=None, compare=False, repr=False)
 
+    @property
+    def exact(self) -> bool:
+        """Say whether the interval has no width at any confidence, as of seeds that all give the same number."""
+        return self.low == self.high and (self.sure is None or len(set(self.sure(1 - 1e-9))) == 1)
+
     def through(self, function: Callable[[float], float]) -> Interval:
         """Return the interval of what a monotone function makes of the value."""
 
@@ -226,7 +231,7 @@ def chance(measured: Interval, criterion: Mapping[str, object]) -> float:
 
     if verdict(measured, criterion) == UNDECIDED:
         return 1.0
-    if measured.low == measured.high:
+    if measured.exact:
         return 0.0
     if measured.sure is None:
         return math.nan

@@ -38,15 +38,11 @@ class Refined(torch.autograd.Function):
     """Compute mask * weight; all weights get the gradient of the product, and masked ones decay * weight beside it."""
 
     @staticmethod
-    def forward(weight: Tensor, mask: Tensor, owner: StraightThrough) -> Tensor:
+    def forward(context: FunctionCtx, weight: Tensor, mask: Tensor, owner: StraightThrough) -> Tensor:
         """Mask the weight."""
-        return weight * mask
-
-    @staticmethod
-    def setup_context(context: FunctionCtx, inputs: tuple, output: Tensor) -> None:
-        """Keep what the gradient needs; by itself, so that `torch.func.grad` can differentiate."""
-        weight, mask, context.owner = inputs
         context.save_for_backward(weight, mask)
+        context.owner = owner
+        return weight * mask
 
     @staticmethod
     def backward(context: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None, None]:

@@ -102,6 +102,10 @@ RUNS = {
         lambda rows: rows.assign(accuracy=[*rows.accuracy[:-1], "abc"]),
         "npn_moons.csv, line 773: accuracy 'abc' is no number",
     ),
+    "a run with two numbers": (
+        lambda rows: pd.concat([rows, rows[:1].assign(accuracy=1.0)]),
+        "npn_moons.csv has a row twice, in line 774",
+    ),
     "rows twice": (lambda rows: pd.concat([rows, rows]), "npn_moons.csv has a row twice, in line"),
 }
 

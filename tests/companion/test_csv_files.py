@@ -28,6 +28,8 @@ def test_a_number_is_the_same_bytes_whatever_else_its_column_holds(tmp_path: Pat
 
 
 def test_a_whole_number_keeps_its_digits_where_another_of_its_column_is_missing(tmp_path: Path):
+    held = pd.DataFrame({"count": [1234567.0, 2.0]})  # as after a merge that found all
+    assert written(held, tmp_path) == "count\n1234567\n2\n"
     table = pd.DataFrame([{"count": 1234567, "return": 1234567.8}, {"count": None, "return": None}])
     assert written(table, tmp_path) == "count,return\n1234567,1.23457e+06\n,\n"
     assert written(pd.read_csv(tmp_path / "t.csv"), tmp_path) == "count,return\n1234567,1.23457e+06\n,\n"

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from lib.base import BadInput
-from lib.companion.pairs import chosen, last, paired, refuse_absent, side_by_side
+from lib.companion.pairs import WentWrong, chosen, last, mean, paired, refuse_absent, side_by_side
 
 INDEX = ["data", "seed"]
 RUNS = pd.DataFrame(
@@ -76,3 +76,10 @@ def test_a_run_that_ends_in_nan_is_no_partner_that_is_missing():
         paired(wrong[wrong.data == "a"], ["seed"], NEW, OLD, "value")
     early = RUNS.assign(value=[float("nan"), *RUNS.value[1:]])  # what is not reported may be
     assert paired(early, INDEX, NEW, OLD, "value").equals(paired(RUNS, INDEX, NEW, OLD, "value"))
+
+
+def test_a_mean_over_rows_hides_no_row_without_a_number():
+    rows = pd.DataFrame({"data": "a", "seed": [0, 0, 1], "value": [1.0, 3.0, 5.0]})
+    assert mean(rows, INDEX, "value").tolist() == [2.0, 5.0]
+    with pytest.raises(WentWrong, match="the run of data a, seed 0 ends without a number in value"):
+        mean(rows.assign(value=[1.0, float("nan"), 5.0]), INDEX, "value")

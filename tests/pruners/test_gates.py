@@ -423,7 +423,6 @@ def test_gates_put_into_a_network_in_evaluation_mode_draw_nothing():
 
 @pytest.mark.parametrize("u", [1e-5, 1e-3, 1 - 1e-4])
 def test_a_hard_concrete_gate_of_any_u_is_the_sample_of_louizos_et_al(u: float):
-    """Where k phi makes up for u's own logit the sigmoid is a half, and so is what is stretched from it."""
     model = gates.gated(mlp(), ["2"], k=2.0, kind="hard_concrete")
     (one,) = gates.gates_of(model)
     uniform = torch.full_like(one.phi, u)

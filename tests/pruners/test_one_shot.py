@@ -426,9 +426,3 @@ def test_a_width_at_which_a_pattern_rounds_to_another_share_is_refused(sparsity,
 def test_a_batch_that_does_not_fit_is_refused_with_its_reason(model, batch, line):
     with pytest.raises(BadInput, match=line):
         second_moments(model, [batch])
-
-
-def test_an_input_that_is_never_there_counts_as_one_in_the_mean_that_dampens():
-    moments = torch.diag(torch.tensor([0.0, 3.0]))  # 1 and 3, half of their mean is 1
-    expected = torch.diag(torch.tensor([2.0, 4.0], dtype=torch.float64) ** -0.5)
-    torch.testing.assert_close(inverse_factor(moments, dampening=0.5), expected)

@@ -10,6 +10,7 @@ from torch import nn
 from lib import pruners
 from lib.base import BadInput
 from lib.models.lenet import small_lenet
+from lib.pruners.one_shot import inverse_factor
 
 
 def test_magnitude_is_the_absolute_weight_the_layer_computes_with():
@@ -277,3 +278,9 @@ def test_masks_hold_what_has_gone_in_its_place_when_scores_are_shuffled():
         assert torch.equal(within[name] > 0, mask)
         assert not torch.equal(mixed[name] > 0, mask)
         assert torch.equal(within[name].flatten().sort().values, scores[name].flatten().sort().values)
+
+
+def test_an_input_that_is_never_there_counts_as_one_in_the_mean_that_dampens():
+    moments = torch.diag(torch.tensor([0.0, 3.0]))  # 1 and 3, half of their mean is 1
+    expected = torch.diag(torch.tensor([2.0, 4.0], dtype=torch.float64) ** -0.5)
+    torch.testing.assert_close(inverse_factor(moments, dampening=0.5), expected)

@@ -226,17 +226,3 @@ def test_a_layer_that_is_asked_for_and_cannot_be_pruned_is_refused_with_the_reas
     ):
         with pytest.raises(BadInput, match=r"^bi\.weight cannot be pruned: there is no rule for what Bilinear does"):
             prune()
-
-
-def test_functions_of_torch_func_differentiate_through_a_mask_that_is_learned():
-    torch.manual_seed(0)
-    model, x = nn.Linear(8, 4), torch.randn(3, 8)
-    pruners.learn(model, TWO_FOUR)
-    model(x).square().sum().backward()
-    expected = {name: parameter.grad for name, parameter in model.named_parameters()}
-
-    def loss(parameters):
-        return torch.func.functional_call(model, parameters, x).square().sum()
-
-    found = torch.func.grad(loss)({name: parameter.detach() for name, parameter in model.named_parameters()})
-    assert all(torch.equal(found[name], expected[name]) for name in expected)

@@ -17,8 +17,7 @@ from lib.data import vision
 from lib.data.folder import Images
 from lib.models.lenet import small_lenet
 from lib.training import checkpoints
-from lib.training.examples import IMAGENET, Examples, crop_flip
-from lib.training.seeds import seed_of
+from lib.training.examples import Examples, crop_flip
 from lib.training.supervised import Training, accuracy, learning_rate, train
 from tests.training.stopping import same_state, stop_at
 
@@ -107,14 +106,6 @@ def test_a_read_only_memory_map_is_accepted_and_copied(tmp_path):
 
 
 # Seeds and batches
-
-
-def test_other_numbers_give_other_seeds_and_the_same_the_same():
-    parts = [(0,), (0, 0), (0, 0, 0), (1,), (1, 0), (0, 1), (1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1), (2,)]
-    seeds = [seed_of(*part) for part in parts]
-    assert len(set(seeds)) == len(parts)
-    assert seeds == [seed_of(*part) for part in parts]
-    assert all(0 <= seed < 2**63 for seed in seeds)
 
 
 def test_an_epoch_shows_each_example_once_in_an_order_of_its_own():
@@ -414,33 +405,3 @@ def test_points_of_two_features_are_learned_too():
 def test_settings_that_make_no_sense_are_refused_by_name(change, line):
     with pytest.raises(BadInput, match=f"training: {line}"):
         replace(SETTINGS, **change)
-
-
-def test_a_seed_below_0_is_refused_in_one_line():
-    for parts, told in (((-1, 2), "-1, 2"), ((1.5,), "1.5"), ((), "none")):
-        with pytest.raises(BadInput, match=f"seeds are whole numbers from 0 on, these are {told}"):
-            seed_of(*parts)
-
-
-def test_what_no_network_can_learn_from_is_refused_by_name():
-    rows, labels = np.array([[0.0, 1], [2, 0], [1, 3]], np.float32), np.arange(3)
-
-    def of(**others):
-        whole = {"train_inputs": rows, "train_labels": labels, "test_inputs": rows, "test_labels": labels}
-        return Examples.of(SimpleNamespace(**whole | others))
-
-    for bad in (np.nan, np.inf):
-        with pytest.raises(BadInput, match="train_inputs hold numbers that are NaN or infinite"):
-            of(train_inputs=np.where(rows == 3, bad, rows).astype(np.float32))
-    for wrong in (labels - 1, labels + 0.5, labels[:, None]):
-        with pytest.raises(BadInput, match="test_labels: expected one whole number from 0 on for each input"):
-            of(test_labels=wrong)
-    with pytest.raises(BadInput, match=r"a test input has shape \(3,\), one to train on has \(2,\)"):
-        of(test_inputs=np.zeros((3, 3), np.float32))
-    assert of(train_labels=labels.astype(np.int32)).train_labels.dtype == torch.int64
-
-
-def test_images_are_scaled_by_the_means_and_deviations_that_everyone_uses():
-    """As fractions of white they are printed in every training script for ImageNet."""
-    shares = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-    np.testing.assert_allclose(IMAGENET, 255 * np.array(shares))

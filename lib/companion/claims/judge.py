@@ -101,7 +101,7 @@ def judge(papers: list[Paper], scale: str, results: Path = base.RESULTS) -> tupl
         for claim in paper.claims:
             judged = found[claim.id]
             head = {"id": claim.id, "paper": paper.paper, "where": claim.where, "says": claim.says}
-            tail = {"note": _note(claim), "runs": _checksum(claim, scale, results)}
+            tail = {"note": _note(claim, paper, scale), "runs": _checksum(claim, scale, results)}
             rows.append(head | {"printed": claim.printed} | _row(judged, claim) | tail)
             for cell in judged.cells:
                 about = {"chance": _chance(cell, claim), "verdict": cell.verdict, "reason": cell.reason}
@@ -259,7 +259,7 @@ def _void(claim: Claim, measured: Interval, values: list[float]) -> str:
         return f"at the cap of the schedule, {' or '.join(f'{cap:g}' for cap in claim.caps)}"
     if claim.ceiling is not None and all(value >= claim.ceiling for value in values):
         return f"at the ceiling, {claim.ceiling:g}"
-    if measured.seeds > 1 and measured.low == measured.high:
+    if measured.seeds > 1 and measured.exact:
         return "all seeds give the same number, so the interval has no width"
     return ""
 
@@ -365,10 +365,11 @@ def _margin(measured: Interval, criterion: Mapping[str, object]) -> float:
     return measured.value - bound if kind in ("at_least", "above") else bound - measured.value
 
 
-def _note(claim: Claim) -> str:
-    """What a reader of the verdict must know, a change of its criterion included."""
+def _note(claim: Claim, paper: Paper, scale: str) -> str:
+    """What a reader of the verdict must know: a change of its criterion too, and seeds that came after a look."""
     why = claim.criterion.because if claim.criterion is not None else ""
-    return "; ".join(part for part in (claim.note, f"the criterion was changed: {why}" if why else "") if part)
+    added = [one.note for one in paper.added if (one.run, one.scale) == (claim.measure.get("run"), scale)]
+    return "; ".join(part for part in (claim.note, f"the criterion was changed: {why}" if why else "", *added) if part)
 
 
 def _checksum(claim: Claim, scale: str, results: Path) -> str:

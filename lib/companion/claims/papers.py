@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from lib import base
-from lib.base import BadInput, Count, build, refuse_twice
+from lib.base import BadInput, Count, build, refuse_twice, refuse_unknown
 from lib.companion.claims.written import Criterion, refuse_changed
 from lib.companion.statistics import check_criterion
-from lib.companion.sweep.settings import read_yaml
+from lib.companion.sweep.settings import SCALES, read_yaml
 
 KINDS = ("relation", "number", "arithmetic", "control")
 
@@ -116,10 +116,28 @@ class Slip:
 
 
 @dataclass(frozen=True)
+class Added:
+    """Hold that an experiment got seeds after a look at the first ones, which every claim on its runs then owns up to.
+
+    Attributes:
+        scale: whose runs these are.
+        note: which seeds, and after which.
+    """
+
+    run: str
+    scale: str
+    note: str
+
+    def __post_init__(self):
+        refuse_unknown(self, scale=SCALES)
+
+
+@dataclass(frozen=True)
 class Paper:
     """Hold one paper: what it is, its tables as printed, what it claims, and which data it used (other is a stand-in).
 
     Attributes:
+        added: runs with seeds that were added after a look.
         name: of its folder, where its measures are.
     """
 
@@ -132,6 +150,7 @@ class Paper:
     claims: tuple[Claim, ...]
     tables: tuple[Table, ...] = ()
     slips: tuple[Slip, ...] = ()
+    added: tuple[Added, ...] = ()
     name: str = ""
 
     def criteria(self) -> list[dict[str, Any]]:

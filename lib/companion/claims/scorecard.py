@@ -19,7 +19,10 @@ from lib.companion.statistics import MOOT, NOT_RUN, REPRODUCED, UNDECIDED, in_wo
 from lib.companion.sweep.settings import SCALES
 
 # what a note says where something was written or changed after a look
-LOOKED = r"\b(?:known|seen|in sight|looked at|the criterion was changed|was added after|were added after|first asked)\b"
+LOOKED = (
+    r"\b(?:known|seen|in sight|looked at|the criterion was changed|was added after|were added after|first asked|"
+    r"changed after|had been met)\b"
+)
 
 
 def largest(results: Path = base.RESULTS) -> pd.DataFrame:

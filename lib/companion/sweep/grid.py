@@ -31,7 +31,8 @@ NEEDED = {  # of an experiment's module
     "run": "run(configuration, context) gives the rows of one configuration, a dictionary each",
     "COLUMNS": "a tuple of the names of a row's values",
 }
-COUNTED = ("epoch", "step")  # what tells the rows of one configuration apart where INDEX does not say
+
+CLOCKS = ("epoch", "step")  # columns that say how far a run is, and so tell its rows apart where INDEX does not
 
 # Two runs in one process (a Dask worker with several threads) would draw from each other's random numbers.
 ALONE = threading.Lock()
@@ -220,7 +221,7 @@ def index_of(experiment: ModuleType, keys: Sequence[str]) -> tuple[str, ...]:
     """Return the experiment's INDEX, or else KEYS and what a training counts, in the order of COLUMNS."""
     if hasattr(experiment, "INDEX"):
         return tuple(experiment.INDEX)
-    return tuple(name for name in experiment.COLUMNS if name in (*keys, *COUNTED))
+    return tuple(name for name in experiment.COLUMNS if name in (*keys, *CLOCKS))
 
 
 def check_rows(experiment: ModuleType, configuration: Mapping[str, Any], rows: Any) -> list[dict]:
@@ -324,6 +325,6 @@ def upgraded(rows: pd.DataFrame, experiment: ModuleType, index: Sequence[str], c
     if (absent := rows[list(index)].isna()).any(axis=None):
         name = absent.any().idxmax()
         raise BadInput(f"{called} says no {name} in line {int(absent[name].argmax()) + 2}")
-    if (twice := rows.duplicated()).any():
+    if (twice := rows.duplicated(list(index) or None)).any():
         raise BadInput(f"{called} has a row twice, in line {int(twice.argmax()) + 2}")
     return rows

@@ -173,7 +173,7 @@ def undecided(runs: pd.DataFrame, variant: str, taus: tuple[float, float], stage
         raise BadInput(f"taus={[low, high]}: expected the lower one first, then a higher one")
     sides = {"low": (variant, stage, low), "high": (variant, stage, high), "gates": (variant, 1, low)}
     both = _side_by_side(runs, sides, "architecture")
-    counts = both.map(_open_gates)
+    counts = _gates(both).map(sum)
     if (counts.low > counts.gates).any():
         more = f"{variant} has more gates open in stage {stage} than at the end of stage 1"
         raise BadInput(f"{more}: those are all that there are only where none is added, as in a sparsification")
@@ -200,11 +200,10 @@ def at_share(runs: pd.DataFrame, variant: str, share: float) -> Values:
 def has_to_spare(runs: pd.DataFrame, variant: str, against: str) -> dict[str, Interval]:
     """Count in how many percent of the seeds all layers of a network have a closed gate when stage 2 ends.
 
-    A layer that is as large as that of `against`, the whole network, has none. Architectures as npn_moons writes them:
-    the first number is that of inputs, the last of classes.
+    A layer that is as large as that of `against`, the whole network, has none.
     """
     both = _side_by_side(runs, {"one": (variant, 2), "whole": (against, None)}, "architecture").astype(str)
-    layers = both.map(lambda architecture: _counts(architecture)[1:-1])
+    layers = _gates(both)
     spare = [all(map(lt, *pair)) for pair in zip(layers.one, layers.whole, strict=True)]
     return {cell: _share(list(of.values())) for cell, of in by_cell(pd.Series(spare, both.index)).items()}
 
@@ -214,8 +213,8 @@ def uneven(runs: pd.DataFrame, variant: str) -> Values:
 
     One unit is woken in each layer at a time, so layers that grew by different numbers have closed some gate again.
     """
-    both = _side_by_side(runs, {"end": (variant, 2), "start": (variant, 1)}, "architecture").astype(str)
-    pairs = zip(both.end.map(_counts), both.start.map(_counts), strict=True)
+    both = _gates(_side_by_side(runs, {"end": (variant, 2), "start": (variant, 1)}, "architecture").astype(str))
+    pairs = zip(both.end, both.start, strict=True)
     gains = [[end - start for end, start in zip(*pair, strict=True)] for pair in pairs]
     return by_cell(pd.Series([float(max(gain) - min(gain)) for gain in gains], both.index))
 
@@ -361,9 +360,15 @@ def variance_against_ar(kind: str, k: float, phi: float) -> float:
     return 100 * float(arm.var() / ar.var())
 
 
-def _open_gates(architecture: str) -> int:
-    """How many gates are open, from the paper's notation."""
-    return sum(_counts(architecture))
+def _gates(architectures: pd.DataFrame) -> pd.DataFrame:
+    """The open gates of each layer, from the paper's notation, which gives an MLP's inputs and classes as well."""
+
+    def gated(network: str, architecture: str) -> list[int]:
+        counts = _counts(architecture)
+        return counts[1:-1] if network in NETWORKS and len(counts) > len(_layers(network)) else counts
+
+    networks = architectures.index.get_level_values("network")
+    return architectures.apply(lambda column: pd.Series(list(map(gated, networks, column)), column.index))
 
 
 def _counts(architecture: str) -> list[int]:

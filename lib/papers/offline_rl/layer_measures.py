@@ -7,7 +7,7 @@ import pandas as pd
 from pandas.core.groupby import SeriesGroupBy
 
 from lib.companion.cells import Values, by_cell
-from lib.companion.pairs import chosen
+from lib.companion.pairs import chosen, refuse_wrong
 
 INDEX = ["data", "env", "seed"]  # what a pruned agent shares with its rivals
 
@@ -88,4 +88,5 @@ def same_pattern(runs: pd.DataFrame, pruner: str, against: str, sparsity: float,
 def _kept(runs: pd.DataFrame, pruner: str, sparsity: float, variant: str, column: str = "kept") -> SeriesGroupBy:
     """What a pruner keeps of the layers, in their order: a group a network and seed."""
     runs = chosen(runs, {"sparsity": sparsity, "variant": variant, "pruner": pruner})
+    refuse_wrong(runs.set_index([*INDEX, "network", "layer"])[column])
     return runs.sort_values("layer").groupby(["data", "env", "network", "seed"])[column]

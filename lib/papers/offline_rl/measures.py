@@ -11,7 +11,7 @@ from scipy import stats
 
 from lib.base import BadInput
 from lib.companion.cells import Values, by_cell
-from lib.companion.pairs import Kind, chosen, last, paired
+from lib.companion.pairs import Kind, chosen, last, paired, refuse_wrong
 from lib.companion.statistics import Interval, ratio_of_means
 from lib.papers.offline_rl.file_sizes import bcq_networks, megabytes
 from lib.papers.offline_rl.layer_measures import (  # noqa: F401 (claims look all measures of a paper up here)
@@ -166,9 +166,13 @@ def late_gain(
 
     An agent that still rises shows how fast it learns, not what it has learned. Agents count that were evaluated where
     the last share begins, and earned something there.
+
+    Raises:
+        WentWrong: a return is NaN.
     """
     dense = chosen(_of(runs, quality=quality, variant=variant), _kind(algorithm))
     steps = dense.groupby(INDEX).step.transform("max")
+    refuse_wrong(dense.set_index([*INDEX, "step"])["return"])
     begin = dense[(dense.step - (1 - share) * steps).abs() < 0.5].set_index(INDEX)["return"]
     both = pd.concat({"begin": begin[begin > 0], "end": dense[dense.step == steps].set_index(INDEX)["return"]}, axis=1)
     return {
@@ -189,9 +193,9 @@ def share_kept(
 
     An experiment is an algorithm with a pruner on an environment; it keeps its return where the mean of its pruned
     agents is at least so much of that of the dense ones (`kept_return`, which says what `learned` is). The 95 %
-    interval draws for each experiment, from Student's t of its own seeds, whose spread so few tell badly, how far the
-    first mean may lie above that share of the second; one of a single seed, which says nothing of its spread, may turn
-    out either way.
+    interval is of how many experiments keep it, each as likely as Student's t of its own seeds says that the first mean
+    lies above that share of the second, and independently of the others; one of a single seed, which says nothing of
+    its spread, may turn out either way.
 
     Returns:
         {"data/n experiments": share}.
@@ -201,40 +205,37 @@ def share_kept(
     by_data: dict[str, list[np.ndarray]] = {}
     for where, both in [pair for found in kinds for pair in found.items()]:
         by_data.setdefault(where.split("/")[0], []).append((both.one - at_least * both.other).to_numpy())
-    draw = np.random.default_rng(0)
-    return {
-        f"{data}/{len(experiments)} experiments": _share_above(experiments, draw)
-        for data, experiments in by_data.items()
-    }
+    return {f"{data}/{len(each)} experiments": _share_above(each) for data, each in by_data.items()}
 
 
-def _share_above(experiments: Sequence[np.ndarray], draw: np.random.Generator) -> Interval:
+def _share_above(experiments: Sequence[np.ndarray]) -> Interval:
     """Compute the share of experiments whose mean over seeds is 0 or more, see `share_kept`."""
-    single = np.array([len(above) == 1 for above in experiments])[:, None]
-
-    def ends(draw: np.random.Generator, seeds: int | None = None, sure: float = 0.95) -> tuple[float, float]:
-        keeps = np.array([_means(above, draw, seeds) >= 0 for above in experiments])
-        low = np.percentile(np.mean(keeps & ~single, axis=0), 50 - 50 * sure)
-        return float(low), float(np.percentile(np.mean(keeps | single, axis=0), 50 + 50 * sure))
-
     value = float(np.mean([above.mean() >= 0 for above in experiments]))
-    fewest = min(len(above) for above in experiments)
 
-    def at(seeds: int) -> tuple[float, float]:
-        return ends(np.random.default_rng(0), seeds)
+    def ends(sure: float = 0.95, seeds: int | None = None) -> tuple[float, float]:
+        least, most = (_how_many([_keeps(above, lone, seeds) for above in experiments]) for lone in (0.0, 1.0))
+        low = np.searchsorted(least.cumsum(), 0.5 - sure / 2, side="right")
+        high = np.searchsorted(most[::-1].cumsum(), 0.5 - sure / 2, side="right")
+        return min(float(low / len(experiments)), value), max(float(1 - high / len(experiments)), value)
 
-    def surely(confidence: float) -> tuple[float, float]:
-        return ends(np.random.default_rng(0), sure=confidence)
-
-    return Interval(value, *ends(draw), fewest, at=at, sure=surely)
+    return Interval(value, *ends(), min(map(len, experiments)), at=lambda seeds: ends(seeds=seeds), sure=ends)
 
 
-def _means(sample: np.ndarray, draw: np.random.Generator, seeds: int | None = None) -> np.ndarray:
-    """Draw where the mean may lie of which a sample was seen, or were it of so many seeds; of one value only that."""
-    if len(sample) == 1:
-        return np.full(DRAWS, sample[0])
-    seeds = len(sample) if seeds is None else seeds
-    return sample.mean() + sample.std(ddof=1) / math.sqrt(seeds) * draw.standard_t(seeds - 1, DRAWS)
+def _keeps(above: np.ndarray, lone: float, seeds: int | None = None) -> float:
+    """How likely the mean is 0 or more of which a sample was seen, or were it of so many seeds; `lone` of one value."""
+    if len(above) == 1:
+        return lone
+    seeds = len(above) if seeds is None else seeds
+    error = above.std(ddof=1) / math.sqrt(seeds)
+    return float(stats.t.cdf(above.mean() / error, seeds - 1)) if error else float(above.mean() >= 0)
+
+
+def _how_many(likely: Sequence[float]) -> np.ndarray:
+    """The distribution of how many of some independent events come about, [none, one, ..., all]."""
+    found = np.ones(1)
+    for one in likely:
+        found = np.convolve(found, [1 - one, one])
+    return found
 
 
 def unseen(runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float, scaled: bool) -> Values:
@@ -291,7 +292,9 @@ def of_agents(agents: pd.DataFrame, task: str, sparsity: float, device: str) -> 
         raise BadInput(f"device {device!r}, task {task!r}: known are cpu, cuda and act, train")
     on_cpu = agents.device.str.endswith("cores")
     kind = (agents.implementation == "sparse") & (agents.task == task) & (agents.sparsity == sparsity)
-    found = agents[kind & (on_cpu if device == "cpu" else ~on_cpu)]
+    found = agents[kind & (on_cpu if device == "cpu" else ~on_cpu)].dropna(
+        subset="speedup"
+    )  # a product may have failed
     return {f"{row.device}/{row.network}, {row.examples} at once": row.speedup for row in found.itertuples()}
 
 

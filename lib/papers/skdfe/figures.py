@@ -20,8 +20,16 @@ DISTILLATIONS = {  # what a student is taught
 
 
 def system(name: str) -> str:
-    """Say what a system of paper 3, such as "resnet18/resnet34/mse", is called in every figure and table."""
+    """Say what a system of paper 3, such as "resnet18/resnet34/mse", is called in every figure and table.
+
+    Raises:
+        BadInput: a name that figures do not know.
+    """
     network, teacher, distillation = name.split("/")
+    plots.refuse_unnamed(
+        [one for one in (network, teacher) if one not in ("self", "none")], plots.NETWORKS, "plots.NETWORKS"
+    )
+    plots.refuse_unnamed([distillation], ["none", *DISTILLATIONS], "DISTILLATIONS of lib.papers.skdfe.figures")
     if distillation == "none":
         return plots.NETWORKS[network]
     who = "self-teacher" if teacher == "self" else f"teacher {plots.NETWORKS[teacher]}"
@@ -70,7 +78,9 @@ def errors_in_words(found: Interval | Mapping[str, object], digits: int = 0) -> 
     if not isinstance(found, Interval):
         found = Interval(*(float(found[name]) for name in ("measured", "low", "high")), seeds=int(found["seeds"]))
     value, low, high = found.value, found.low, found.high
-    if low * high > 0:
+    if found.seeds == 1:
+        return f"{_amount(value, digits)} errors (one seed)"
+    if low * high >= 0:
         least, most = sorted((abs(low), abs(high)))
         return f"{_amount(value, digits)} errors [{least:.{digits}f}, {most:.{digits}f}]"
     return f"{_amount(value, digits)} errors [{_amount(high, digits)} to {_amount(low, digits)}]"

@@ -177,7 +177,7 @@ def _errors(runs: pd.DataFrame, column: str) -> Iterator[tuple[str, str, pd.Data
         WentWrong: an error that is no number.
     """
     named = _named(runs)
-    for (data, trials, width), cell in (named.dropna(subset=column) if column == "gap" else named).groupby(CELL):
+    for (data, trials, width), cell in (named[named.teacher_eer.notna()] if column == "gap" else named).groupby(CELL):
         for epochs, rows in cell.groupby("epoch"):
             errors = rows.set_index(["system", "seed", "draw"])[column]
             refuse_wrong(errors)

@@ -39,7 +39,10 @@ def side_by_side(runs: pd.DataFrame, chosen: Sequence[str], scale: str) -> pd.Da
     rows = []
     for (data, network), mine in last(runs, ["variant", *INDEX]).groupby(["data", "network"], sort=False):
         of_variant = {variant: mine.accuracy[mine.variant == variant].tolist() for variant in chosen}
-        row = {"network": plots.task(data, network), "scale": scale, "seeds": mine.seed.nunique()}
+        counts = {len(values) for values in of_variant.values() if values}
+        least, most = min(counts, default=0), max(counts, default=0)
+        seeds = least if least == most else f"{least} to {most}"
+        row = {"network": plots.task(data, network), "scale": scale, "seeds": seeds}
         row |= {"epochs a session": mine.epoch[mine.variant == "dense"].max()}
         row |= {plots.label(v): plots.percent(values) if values else "" for v, values in of_variant.items()}
         rows.append(row)

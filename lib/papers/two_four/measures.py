@@ -323,13 +323,15 @@ def settling(runs: pd.DataFrame, variant: str) -> Values:
     """Divide the share of the masks' entries that flipped a step in the last epoch by that of the first, by seed.
 
     Raises:
-        BadInput: the runs have no such variant.
+        BadInput: the runs have no such variant, or one whose mask stands still in its first epoch.
         WentWrong: the last share of a run is NaN.
     """
     pairs.refuse_absent(runs, "variant", variant)
     mine = runs[runs.variant == variant].sort_values("epoch").set_index(INDEX).flips
     pairs.refuse_wrong(mine)
     epochs = mine.groupby(level=INDEX)
+    if (epochs.first() == 0).any():
+        raise BadInput(f"a mask of {variant} flips nothing in its first epoch: there is nothing to divide by")
     return by_cell(epochs.last() / epochs.first())
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional as F
 
-from lib.bench.transposable_masks import by_rule, greedy
 from lib.companion.exercises.checkers import Checker, function, number
+from lib.pruners.block_rules import by_rule, greedy
 from lib.pruners.transposable import dual, patterns
 
 

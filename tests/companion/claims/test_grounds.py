@@ -4,6 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from lib.companion.claims.judge import judge
+from lib.companion.claims.papers import Added
+from lib.companion.claims.scorecard import looked_first
 from tests.companion.claims.test_judge import CELLS, claim, judged, paper, runs
 
 
@@ -34,6 +36,9 @@ def test_a_verdict_whose_ground_is_open_stands_and_says_so(tmp_path: Path):
     for state, ground in open_grounds.items():
         row = judged(results, upon, replace(ground, id="ground"))
         assert (row["verdict"], row["needs"]) == ("reproduced", f'presupposes "it works", which is {state} here')
+        failed = replace(claim(holds_if={"above": 99}), id="upon", presupposes=("ground",))
+        row = judged(results, failed, replace(ground, id="ground"))
+        assert (row["verdict"], row["needs"]) == ("differs", f'presupposes "it works", which is {state} here')
     both = replace(open_grounds["undecided"], id="upon", presupposes=("ground",))
     row = judged(results, both, replace(open_grounds["undecided"], id="ground"))
     assert (row["verdict"], "presupposes" in row["needs"]) == ("undecided", False)  # its own reason stays
@@ -105,3 +110,13 @@ def test_a_ground_that_holds_in_part_is_open_for_a_cell_that_it_has_not(tmp_path
     ground = replace(claim(), id="ground", measure=claim().measure | {"only": {"data": "digits"}})
     row = judged(results, upon, ground)
     assert (row["verdict"], row["needs"]) == ("reproduced", 'presupposes "it works", which is partly reproduced here')
+
+
+def test_seeds_that_were_added_after_a_look_are_told_in_every_row_on_these_runs(tmp_path: Path):
+    results = runs(tmp_path, {("digits", "a"): ([50.0, 50.0], [50.99, 51.01])})
+    told = "one of the two was added when the first had been seen"
+    mine = replace(claim(), note="small"), replace(claim(), id="other", measure=claim().measure | {"run": "another"})
+    added = (Added(claim().measure["run"], "quick", told), Added(claim().measure["run"], "real", "at another scale"))
+    table, _ = judge([replace(paper(*mine), added=added)], "quick", results)
+    assert table.note.tolist() == [f"small; {told}", ""]
+    assert looked_first(table.note).tolist() == [True, False]

@@ -84,13 +84,13 @@ def test_what_a_network_loses_until_a_share_of_its_weights_is_left():
 def test_an_expansion_has_to_spare_where_every_layer_has_a_closed_gate():
     columns = ["data", "network", "direction", "seed", "stage", "epoch", "architecture"]
     ends = {0: "2-79-68-2", 1: "2-100-79-2", 2: "2-99-80-2", 3: "2-100-80-2"}
-    rows = [["moons", "a", "dense", seed, 1, 9, "2-100-80-2"] for seed in ends]
-    rows += [["moons", "a", "expand", seed, 2, 9, end] for seed, end in ends.items()]
+    rows = [["moons", "moons_mlp", "dense", seed, 1, 9, "2-100-80-2"] for seed in ends]
+    rows += [["moons", "moons_mlp", "expand", seed, 2, 9, end] for seed, end in ends.items()]
     runs = pd.DataFrame(rows, columns=columns)
     later = runs[runs.direction == "expand"].assign(
         stage=3, epoch=10, architecture="2-9-9-2"
     )  # the end of stage 2 counts
-    share = measures.has_to_spare(pd.concat([runs, later]), "expand", "dense")["moons/a"]
+    share = measures.has_to_spare(pd.concat([runs, later]), "expand", "dense")["moons/moons_mlp"]
     assert (share.value, share.seeds) == (25, 4)
     ends = binomtest(1, 4).proportion_ci()
     assert (share.low, share.high) == pytest.approx((100 * ends.low, 100 * ends.high))
@@ -106,6 +106,8 @@ def test_layers_that_grew_alike_have_closed_nothing():
     rows += [["digits", "a", "expand", 0, 2, 2, "9-9-18"], ["digits", "a", "expand", 1, 2, 2, "9-5-18"]]
     rows += [["digits", "a", "expand", 0, 3, 3, "9-1-18"]]  # the end of stage 2 counts
     assert measures.uneven(pd.DataFrame(rows, columns=columns), "expand") == {"digits/a": {0: 0, 1: 4}}
+    rows = [["moons", "moons_mlp", "expand", 0, stage, stage, f"2-{at}-{at}-2"] for stage, at in ((1, 3), (2, 8))]
+    assert measures.uneven(pd.DataFrame(rows, columns=columns), "expand") == {"moons/moons_mlp": {0: 0}}
 
 
 def test_the_widths_that_are_farthest_apart_whichever_is_larger():
@@ -118,8 +120,10 @@ def test_the_widths_that_are_farthest_apart_whichever_is_larger():
 def test_how_many_seeds_end_by_themselves_has_a_width_even_if_they_all_do():
     columns = ["data", "network", "direction", "seed", "stage", "epoch"]
     ends = {0: 900, 1: 1500, 2: 901, 3: 5500}
-    runs = pd.DataFrame([["moons", "a", "expand", seed, 2, end] for seed, end in ends.items()], columns=columns)
-    share = measures.ends_by_itself(runs, "expand", [1500, 5500], 2)["moons/a"]
+    rows = [["moons", "a", "expand", seed, 2, end] for seed, end in ends.items()]
+    runs = pd.DataFrame(rows, columns=columns)
+    later = runs.assign(stage=3, epoch=6000)  # where stage 2 ended is asked
+    share = measures.ends_by_itself(pd.concat([runs, later]), "expand", [1500, 5500], 2)["moons/a"]
     assert (share.value, share.seeds) == (50, 4)
     every = measures.ends_by_itself(runs, "expand", [30])["moons/a"]
     assert (every.value, every.high, round(every.low, 1)) == (100, 100, 39.8)

@@ -1,5 +1,7 @@
 """Laws of paper 1's measures: robust means with their intervals, measures paired by seed, layers, agents."""
 
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,6 +9,7 @@ from scipy import stats
 
 from lib.base import BadInput
 from lib.companion.claims import papers
+from lib.companion.pairs import WentWrong
 from lib.companion.statistics import Interval, ratio_of_means
 from lib.papers.offline_rl import measures
 
@@ -361,6 +364,7 @@ def test_pruned_agents_are_told_apart_by_task_sparsity_and_kind_of_device():
         ("a processor, 2 cores", "actor", "act", 100, 0.5, "sparse", 0.4),
         ("a processor, 2 cores", "actor", "train", 100, 0.95, "sparse", 1.1),
         ("H200", "actor", "act", 1, 0.95, "sparse", 0.3),
+        ("H200", "actor", "act", 9, 0.95, "sparse", math.nan),  # a product that failed
     ]
     agents = pd.DataFrame(rows, columns=columns)
     where = "a processor, 2 cores/actor"
@@ -393,3 +397,20 @@ def test_each_agents_own_last_step_counts():
     ]
     found = measures.late_gain(pd.DataFrame(rows), "bc")
     assert {where.split("/")[1]: round(one.value) for where, one in found.items()} == {"hopper": 10, "walker2d": 10}
+
+
+def test_a_run_or_a_layer_that_ended_without_a_number_is_refused_by_all_measures():
+    rows = [
+        {"data": "recorded-expert", "env": "hopper", "algorithm": "bc", "variant": "normalised", "pruner": "dense"}
+        | {"sparsity": 0.0, "batches": 1, "seed": seed, "step": step, "return": earned}
+        for seed in (0, 1)
+        for step, earned in ((800, 1000.0), (1000, 1100.0))
+    ]
+    lost = pd.DataFrame(rows)
+    lost.loc[3, "return"] = math.nan
+    with pytest.raises(WentWrong, match="ends without a number in return"):
+        measures.late_gain(lost, "bc")
+    runs = layers_of({("normalised", "snip", 0.95, 0, "actor"): [30.0, math.nan, 30.0]})
+    for measure in (measures.spread, measures.lead_of_last):
+        with pytest.raises(WentWrong, match="layer 2 ends without a number in kept"):
+            measure(runs, "snip", 0.95)

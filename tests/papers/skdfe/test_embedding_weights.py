@@ -146,3 +146,18 @@ def test_params_hold_what_was_chosen_with_the_settings_they_name(scale):
             assert set(rows[rows.distillation == kind].weight) == set(getattr(built.validation, kind))
         assert set(rows.held_out) == {built.validation.speakers}
         assert set(rows.seed) == set(range(built.validation.seeds))
+
+
+def test_tasks_that_differ_in_their_epochs_alone_are_tried_once(monkeypatch):
+    asked = []
+
+    def trials(task, how, store):
+        asked.append(task)
+        kinds = [("mse", weight) for weight in how.mse] + [("cosine", weight) for weight in how.cosine]
+        row = {name: 0 for name in embedding_weights.COLUMNS if name != "chosen"}
+        return [row | {"distillation": kind, "weight": weight, "eer": 1.0 + weight} for kind, weight in kinds]
+
+    monkeypatch.setattr(embedding_weights, "trials_of", trials)
+    longer = replace(TASK, training=replace(TASK.training, epochs=TASK.training.epochs + 5))
+    embedding_weights.choose(skdfe.Settings(2, (TASK, longer), HOW))
+    assert len(asked) == 1

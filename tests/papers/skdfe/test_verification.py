@@ -134,6 +134,9 @@ def test_the_gap_is_the_error_as_a_multiple_of_the_teachers():
     assert measures.improvement(table, [BOTH], [by_large], "gap")[CELL].value == pytest.approx(100 * (1 - 1.25 / 2))
     assert measures.error(table, PLAIN, "gap") == {}  # nobody taught it
     assert measures.error(table, PLAIN)[CELL].value == pytest.approx(20)
+    table["eer"] = table.eer.where(table.index != table.index[table.distillation == "both"][0])
+    with pytest.raises(WentWrong, match="ends without a number in gap"):
+        measures.error(table, BOTH, "gap")
 
 
 def test_a_teacher_that_only_its_students_rows_tell_of_is_a_system_too():

@@ -1,7 +1,9 @@
 """The tables of paper 2's notebooks: the right rows, named as in the figures."""
 
 import pandas as pd
+import pytest
 
+from lib.base import BadInput
 from lib.papers.two_four import figures
 
 RUNS = pd.DataFrame(
@@ -50,3 +52,15 @@ def test_an_interval_of_accuracies_ends_at_100_percent():
     """97 and 99 with t(1) = 12.706: 98 +- 12.706."""
     (row,) = figures.side_by_side(RUNS, ["retrained"], "quick").to_dict("records")
     assert row["2:4, retrained"] == "98.00 [85.29, 100.00]"
+
+
+def test_the_seeds_beside_variants_are_those_of_the_variants_that_are_shown():
+    more = pd.concat([RUNS, RUNS[RUNS.seed == 0].assign(variant="gradient")])
+    assert figures.side_by_side(more, ["dense", "retrained"], "quick").seeds.tolist() == [2]
+    assert figures.side_by_side(more, ["dense", "gradient"], "quick").seeds.tolist() == ["1 to 2"]
+    assert figures.side_by_side(more, ["gradient"], "quick").seeds.tolist() == [1]
+
+
+def test_a_network_without_a_name_is_refused_in_a_line():
+    with pytest.raises(BadInput, match=r"'my_net' has no name and look in plots\.NETWORKS"):
+        figures.variants(RUNS.assign(network="my_net"), "quick")

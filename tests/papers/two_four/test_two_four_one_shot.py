@@ -134,6 +134,8 @@ def test_measures_pair_by_seed():
     assert measures.different_masks(runs)["d/n"][0] == 5
     epochs = pd.DataFrame({"data": "d", "network": "n", "seed": 0, "variant": "v", "epoch": [2, 1, 3]})
     assert measures.settling(epochs.assign(flips=[1.0, 4.0, 0.5]), "v") == {"d/n": {0: 0.125}}
+    with pytest.raises(BadInput, match="a mask of v flips nothing in its first epoch"):
+        measures.settling(epochs.assign(flips=[1.0, 0.0, 0.5]), "v")
     both = pd.concat([epochs.assign(flips=[1.0, 4.0, 1.0]), epochs.assign(variant="w", flips=[1.0, 1.0, 0.0])])
     assert measures.mean_flips(both, "v", "w")["d/n"][0] == pytest.approx(2 - 2 / 3)
 

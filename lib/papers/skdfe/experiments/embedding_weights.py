@@ -109,8 +109,10 @@ def choose(
     tasks = [task for task in settings.tasks if task.teacher != SELF and set(KINDS) & set(task.distillations)]
     if not tasks:
         raise BadInput("no task distils embeddings from a pretrained teacher: there is no weight to choose")
+    # the trials have epochs of their own, so tasks that differ in theirs alone are one
+    once = {(task.data, task.network, task.teacher, task.width, task.teacher_width): task for task in tasks}
     tables = []
-    for task in tasks:
+    for task in once.values():
         rows = []
         for row in trials_of(task, settings.validation, store):
             rows.append(row)
