@@ -178,3 +178,8 @@ def test_what_figures_have_no_look_for_is_refused_and_not_left_out():
         plots.accuracy_against_size(axes, directions)
     with pytest.raises(BadInput, match="'sparsfy' has no name and look"):
         tables.directions(directions)
+
+
+def test_an_interval_of_accuracies_ends_at_100_percent():
+    assert plots.percent([99.0, 100.0]) == "99.50 [93.15, 100.00]"
+    assert plots.with_interval([99.0, 100.0]) == "99.50 [93.15, 105.85]"

@@ -120,3 +120,13 @@ def test_seeds_that_were_added_after_a_look_are_told_in_every_row_on_these_runs(
     table, _ = judge([replace(paper(*mine), added=added)], "quick", results)
     assert table.note.tolist() == [f"small; {told}", ""]
     assert looked_first(table.note).tolist() == [True, False]
+
+
+def test_a_number_that_all_seeds_give_has_the_chance_of_what_is_open(tmp_path: Path):
+    results = runs(
+        tmp_path, {("digits", "a"): ([50.0, 50.0], [51.0, 51.0]), ("digits", "b"): ([50, 50], [50.99, 51.01])}
+    )
+    table, cells = judge([paper(claim())], "quick", results)
+    assert table.verdict.tolist() == ["partly"]
+    alike, varied = cells.chance
+    assert (alike, varied < 0.05) == (1.0, True)

@@ -64,3 +64,8 @@ def test_the_last_state_of_the_bar_is_right(screen: Screen):
         screen.say("c", "3 dense")
         bar.finished.add("b")
     assert " 23/24 " in screen.last()
+
+
+def test_a_configuration_counts_no_more_than_it_has(screen: Screen):
+    screen.say("c", "9 dense")  # of 4
+    assert screen.bar().bar.n == 4

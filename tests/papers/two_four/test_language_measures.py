@@ -36,6 +36,8 @@ RUNS = pd.DataFrame(
 
 def test_bits_are_compared_in_percent_at_the_last_step():
     assert more_bits(RUNS, "sparse", "dense_twice") == {"play/decoder": pytest.approx({0: 5.0, 1: -5.0})}
+    later = RUNS[RUNS.phase == 1].assign(phase=2, step=99, bits=9.0)
+    assert more_bits(pd.concat([RUNS, later]), "sparse", "dense_twice") == more_bits(RUNS, "sparse", "dense_twice")
 
 
 def test_points_are_means_over_draws_of_the_fewest_labels_or_of_all():

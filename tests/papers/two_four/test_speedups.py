@@ -49,6 +49,8 @@ def test_how_much_nearer_to_two_the_largest_product_is():
     found = nearer_to_two(PRODUCTS, "int8", "cuda", m=64, n=64)
     assert found == {"A100/int8 64 x 64": pytest.approx(0.7 - 0.1), "H200/int8 64 x 64": pytest.approx(0.2 - 0.6)}
     assert nearer_to_two(PRODUCTS, "float16", "cuda", m=64, n=64) == {}  # one size says nothing
+    above = PRODUCTS.assign(speedup=PRODUCTS.speedup.replace({1.3: 1.9, 1.9: 2.3}))
+    assert nearer_to_two(above, "int8", "cuda", m=64, n=64)["A100/int8 64 x 64"] == pytest.approx(0.1 - 0.3)
 
 
 def test_without_such_rows_there_is_nothing_and_an_unknown_device_is_refused():
