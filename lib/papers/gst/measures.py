@@ -57,14 +57,17 @@ def ends(
     return last.assign(**{"return": late.loc[pd.MultiIndex.from_frame(last[KEYS])].to_numpy()})
 
 
-def late_gain(runs: pd.DataFrame, part: float = END) -> dict[str, Interval]:
+def late_gain(runs: pd.DataFrame, part: float = END, chosen: Mapping[str, object] | None = None) -> dict[str, Interval]:
     """Measure by how many percent the dense agents' mean return rises in the last part of their steps: {env: percent}.
 
     Evaluations of half that part are averaged, those before its begin and those before its end. An agent that still
     rises shows how fast it learns, not what it has learned; one that earned nothing before does not count.
+
+    Args:
+        chosen: which dense agents, such as {"env": "breakout"}; None: those of all environments.
     """
-    dense = pairs.chosen(runs, DENSE)
-    length = dense.groupby(KEYS).step.transform("max")
+    dense = pairs.chosen(runs, {"method": "dense", **(chosen or {})})
+    length = dense.groupby(["env", "seed"]).step.transform("max")
 
     def before(end: float) -> pd.Series:
         within = (dense.step > (end - part / 2) * length) & (dense.step <= end * length)
