@@ -292,9 +292,8 @@ def of_agents(agents: pd.DataFrame, task: str, sparsity: float, device: str) -> 
         raise BadInput(f"device {device!r}, task {task!r}: known are cpu, cuda and act, train")
     on_cpu = agents.device.str.endswith("cores")
     kind = (agents.implementation == "sparse") & (agents.task == task) & (agents.sparsity == sparsity)
-    found = agents[kind & (on_cpu if device == "cpu" else ~on_cpu)].dropna(
-        subset="speedup"
-    )  # a product may have failed
+    found = agents[kind & (on_cpu if device == "cpu" else ~on_cpu)]
+    found = found.dropna(subset="speedup")  # a product may have failed
     return {f"{row.device}/{row.network}, {row.examples} at once": row.speedup for row in found.itertuples()}
 
 
