@@ -65,8 +65,8 @@ class Task:
     every: Count
     learner: actor_critic.ActorCriticSettings
     pruning: RewardPruning
-    blocks: tuple[Blocks, ...]
-    methods: tuple[str, ...] = METHODS
+    blocks: tuple[Blocks, ...] = ()
+    methods: tuple[str, ...] = ()
     window: Count = 100
 
     def __post_init__(self):
