@@ -14,7 +14,7 @@ compressed; the last layer are both heads.
 `return` is the mean score of the latest games of the training, which is what reference 33 draws, and, at each chance to
 prune, the reward. `compression_ratio` is equation 3 averaged over the updates so far; beside it equation 2
 (`ideal_ratio`), and equation 3 with a bitmap on coefficients (`coefficient_ratio`). `share` is P_comp / P_total.
-`buttons`, in the last row, is one game that the trained agent plays, the same for all agents: a letter a step, "a" for
+`prune_every` is how many updates lie between two chances to prune, 0 for the dense agent. `buttons`, in the last row, is one game that the trained agent plays, the same for all agents: a letter a step, "a" for
 the first button. `replay` presses them again and shows the game.
 """
 
@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
+import pandas as pd
 from torch import nn
 
 from lib import pruners
@@ -32,14 +33,15 @@ from lib.companion.sweep.context import Context
 from lib.models.game_player import PlayerSizes
 from lib.papers.gst.experiments import methods
 from lib.papers.gst.experiments.algorithm import Compression, GroupSparseTraining, begin, share
-from lib.papers.gst.experiments.methods import METHODS, RATIOS, Blocks, RewardPruning
+from lib.papers.gst.experiments.methods import RATIOS, Blocks, RewardPruning
 from lib.training import actor_critic
 from lib.training.vector_games import film
 
 FILMED, FILM_SEED = 300, 5  # steps of the game that is kept, and its seed
 
 LIBRARIES = ("ale-py",)
-KEYS = ("env", "learner", "method", "block", "shift", "conversion", "seed")
+KEYS = ("env", "learner", "method", "block", "shift", "conversion", "prune_every", "seed")
+FIRST_EVERY = 100  # of the first pair on Breakout, whose file has no column prune_every
 INDEX = (*KEYS, "step")
 COLUMNS = (*INDEX, "return", "games", "sparsity", "phase", "share", *RATIOS, "buttons")
 
@@ -56,7 +58,7 @@ class Task:
         learner: its settings.
         pruning: `every` counts updates.
         blocks: the ways of grouping, besides single weights.
-        methods: those of single weights, some of METHODS and REGROW.
+        methods: those of single weights, some of METHODS and REGROW; a second task on a game may leave "dense" to the first.
     """
 
     env: str
@@ -74,6 +76,8 @@ class Task:
         if self.every % once or self.steps % self.every:
             raise BadInput(f"{self.env}: every={self.every} must be a multiple of {once}, and steps={self.steps} of it")
         methods.refuse_methods(self.blocks, self.methods)
+        if not self.blocks and not self.methods:
+            raise BadInput(f"{self.env}: neither methods nor blocks are listed, so there is nothing to train")
         if self.blocks or set(self.methods) - {"dense"}:
             self.pruning.refuse_never(self.steps // once)
 
@@ -88,10 +92,32 @@ class Settings:
 def configurations(settings: Settings) -> list[dict]:
     """Lay out the grid: a seed and a way of training of a task each, with everything `run` needs."""
     return [
-        one
+        _with_rhythm(one)
         for task in settings.tasks
         for one in methods.each_method(task, learner=task.learner.learner, settings=asdict(task.learner))
     ]
+
+
+def _with_rhythm(one: dict) -> dict:
+    """Say how often a configuration prunes; the dense one never does, so it is the same whatever the task's pruning."""
+    if one["method"] == "dense":
+        return one | {"pruning": None, "prune_every": 0}
+    return one | {"prune_every": one["pruning"]["every"]}
+
+
+def aliases(configuration: dict) -> list[dict]:
+    """List the earlier forms of a configuration: it did not name its rhythm, and the dense one had its task's."""
+    earlier = {name: value for name, value in configuration.items() if name != "prune_every"}
+    if configuration["method"] == "dense":
+        earlier["pruning"] = asdict(RewardPruning(increase=0.01, every=FIRST_EVERY))
+    return [earlier]
+
+
+def upgrade(rows: pd.DataFrame) -> pd.DataFrame:
+    """Add the column that an earlier file lacks."""
+    if "prune_every" in rows:
+        return rows
+    return rows.assign(prune_every=(rows.method != "dense") * FIRST_EVERY)
 
 
 def units(configuration: dict) -> int:
@@ -156,7 +182,7 @@ def begun(configuration: dict) -> tuple[actor_critic.ActorCriticTrainer, GroupSp
     """Make the training of a configuration at its beginning, blocks in place."""
     own = dict(configuration["settings"])
     settings = actor_critic.ActorCriticSettings(**own | {"network": PlayerSizes(**own["network"])})
-    every, window = configuration["pruning"]["every"], configuration["window"]
+    every, window = configuration["prune_every"], configuration["window"]
     found: list[Compression] = []
 
     def prepare(network: nn.Module) -> None:
@@ -169,7 +195,7 @@ def begun(configuration: dict) -> tuple[actor_critic.ActorCriticTrainer, GroupSp
         found[0],
         [methods.schedule(configuration)],
         [trainer.optimizer],
-        reward=lambda step: None if step % every else [trainer.earned(window)],
+        reward=lambda step: None if not every or step % every else [trainer.earned(window)],
     )
     return trainer, trainer.callback
 
