@@ -153,6 +153,11 @@ class Paper:
     added: tuple[Added, ...] = ()
     name: str = ""
 
+    def __post_init__(self):
+        runs = {claim.measure.get("run") for claim in self.claims}
+        if lost := [one.run for one in self.added if one.run not in runs]:
+            raise BadInput(f"added: no claim is measured on runs of {lost[0]!r}, so nobody would read its note")
+
     def criteria(self) -> list[dict[str, Any]]:
         """List all parts of each claim by name, with the data that the paper used for it: other data is a stand-in."""
         return [vars(claim) | {"data": claim.data or self.data} for claim in self.claims]

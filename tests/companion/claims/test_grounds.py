@@ -3,6 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from lib.base import BadInput
 from lib.companion.claims.judge import judge
 from lib.companion.claims.papers import Added
 from lib.companion.claims.scorecard import looked_first
@@ -130,3 +133,8 @@ def test_a_number_that_all_seeds_give_has_the_chance_of_what_is_open(tmp_path: P
     assert table.verdict.tolist() == ["partly"]
     alike, varied = cells.chance
     assert (alike, varied < 0.05) == (1.0, True)
+
+
+def test_seeds_that_were_added_to_runs_of_no_claim_are_refused():
+    with pytest.raises(BadInput, match="added: no claim is measured on runs of 'npn_mons'"):
+        replace(paper(claim()), added=(Added("npn_mons", "quick", "seen"),))
