@@ -34,5 +34,6 @@ def test_what_is_misspelt_is_refused_before_it_is_written(change, line):
     (paper,) = (one for one in PAPERS if one.name == "gst")
     (claim,) = (one for one in paper.claims if one.id == "gst-breakout-dense-learns")
     bent = replace(claim, measure={**claim.measure, **change})
+    claims = tuple(bent if one is claim else one for one in paper.claims)
     with pytest.raises(BadInput, match=line):
-        judge.refuse_misspelt(replace(paper, claims=(bent,)), [claim.id])
+        judge.refuse_misspelt(replace(paper, claims=claims), [claim.id])
