@@ -140,6 +140,12 @@ def test_a_share_for_percent_is_told_so_and_what_is_no_number_too():
         exercise("75 %")
 
 
+def test_a_small_wrong_answer_is_recognised_near_itself_and_not_within_a_wide_tolerance():
+    exercise = checkers.number(2.0, "Count.", tolerance=0.4, wrong={0.36: "that is a share of the rest."})
+    assert exercise.judge(0.4) == "that is a share of the rest."
+    assert exercise.judge(0.7) == "Count."
+
+
 def test_a_right_function_in_float32_is_right():
     judge = checkers.function(lambda values: [value / 3 for value in values], [([1.0, 2.0],)], "A third.")
     assert judge(lambda values: torch.tensor(values) / 3) is None

@@ -102,6 +102,8 @@ def test_the_last_evaluation_counts_never_the_best():
     last = measures.ends(RUNS)
     assert len(last) == 15
     assert 9000 not in set(last["return"])
+    two = pd.concat([RUNS.assign(variant="normalised"), RUNS.assign(variant="raw")])
+    assert len(measures.ends(two)) == 2 * len(last)  # a variant is a run of its own
 
 
 def test_kept_is_the_mean_last_return_over_that_of_the_same_seeds_dense_ones():

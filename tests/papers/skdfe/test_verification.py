@@ -183,6 +183,15 @@ def test_plda_is_held_against_cosine_system_by_system():
     assert measures.gain_of_plda(apart) == {}
 
 
+def test_a_seed_whose_systems_gain_alike_widens_the_gain_of_plda_as_one_seed_does():
+    table = runs({PLAIN: [[20.0] * 4] * 3, LARGE: [[5.0] * 4] * 3})  # the same in each draw of the speakers
+    ratios = np.array([2.0, 2.02, 2.01])  # by cosine, of both systems of a seed
+    table["eer_cosine"] = table.eer * ratios[table.seed]
+    found = measures.gain_of_plda(table)[CELL]
+    student = stats.ttest_1samp(np.log(ratios), 0).confidence_interval()
+    assert half(found) == pytest.approx((student.high - student.low) / 2, rel=0.01)
+
+
 def test_what_was_pruned_and_trained_again_is_held_against_another_variant():
     made = runs({"resnet18/both/retrained": [[8.0, 9, 7]] * 2, "resnet18/both/dense_twice": [[10.0, 9, 11]] * 2})
     table = made.drop(columns="teacher").rename(columns={"distillation": "variant"}).assign(distillation="both")
