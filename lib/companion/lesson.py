@@ -161,10 +161,16 @@ def say(text: str, rests_on: Mapping[str, str] | None = None, **values: object) 
 
 
 def show(*functions: Callable) -> None:
-    """Show functions or classes as they stand in the library, so that page and library never differ."""
+    """Show functions or classes as they stand in the library, so that page and library never differ.
+
+    Raises:
+        BadInput: something else, which has no source.
+    """
     from IPython.display import Markdown, display
 
     for one in functions:
+        if not (inspect.isfunction(one) or inspect.isclass(one)):
+            raise BadInput(f"show takes functions and classes of the library, this is {one!r}")
         where = inspect.getmodule(one).__name__.replace(".", "/")
         display(Markdown(f"*From `{where}.py`:*\n\n```python\n{inspect.getsource(one).rstrip()}\n```"))
 

@@ -63,12 +63,14 @@ def verdicts(claims: pd.DataFrame, columns: Sequence[str] = VERDICT, cells: pd.D
         cells: of these claims; by default those that were written with the scorecard.
 
     Raises:
-        BadInput: the column "measured" is asked for, which is that of one of the cells.
+        BadInput: a column that the scorecard lacks, or "measured", which is that of one of the cells.
     """
     cells = read_cells(claims) if cells is None else cells
     shown = list(columns)
     if "measured" in shown:  # of several cells that is the worst one's, and would stand beside another's name
         raise BadInput(f"the column 'measured' is a claim's, and rows are its cells: ask for {MEASURED!r}")
+    if unknown := [name for name in shown if name not in (MEASURED, *claims)]:
+        raise BadInput(f"the scorecard has no column {unknown[0]!r}; there are: {', '.join((*claims, MEASURED))}")
     if MEASURED in shown and "seeds" not in shown:
         shown.insert(shown.index(MEASURED) + 1, "seeds")
     rows = []

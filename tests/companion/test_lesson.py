@@ -103,6 +103,8 @@ def test_a_function_is_shown_as_it_stands(monkeypatch: pytest.MonkeyPatch):
     assert "lib/companion/lesson.py" in shown[0]
     assert "display(Markdown(sentence(text, rests_on, **values)))" in shown[0]
     assert '"""Show a sentence in the notebook as Markdown' in shown[0]
+    with pytest.raises(BadInput, match="show takes functions and classes of the library, this is None"):
+        lesson.show(None)
 
 
 @pytest.mark.parametrize("text", ["a {x", "a }", "{x.foo}", "{x:zz}"])
