@@ -140,6 +140,13 @@ def test_a_share_for_percent_is_told_so_and_what_is_no_number_too():
         exercise("75 %")
 
 
+def test_percent_for_a_share_is_told_so():
+    exercise = checkers.number(0.6, "Take its part.", tolerance=1e-3, wrong={3.0: "divide it."})
+    assert exercise(60) == exercise("60.05") == checkers.PERCENT
+    assert exercise(61) == "Take its part."
+    assert checkers.number(3, "Count.")(300) == "Count."
+
+
 def test_a_small_wrong_answer_is_recognised_near_itself_and_not_within_a_wide_tolerance():
     exercise = checkers.number(2.0, "Count.", tolerance=0.4, wrong={0.36: "that is a share of the rest."})
     assert exercise.judge(0.4) == "that is a share of the rest."

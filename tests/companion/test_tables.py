@@ -152,5 +152,5 @@ def test_timings_stand_on_nobodys_data(device):
 def test_a_claims_own_number_is_not_shown_beside_its_cells():
     with pytest.raises(BadInput, match="the column 'measured' is a claim's, and rows are its cells: ask for 'measured"):
         tables.verdicts(claim(), ["printed", "measured"], cells(("digits/a", 1, 0, 2, 5, "reproduced", "")))
-    with pytest.raises(BadInput, match="the scorecard has no column 'verdct'; there are: .*verdict, .*measured .low"):
+    with pytest.raises(BadInput, match=r"the scorecard has no column 'verdct'; there are: .*verdict, .*measured \[low"):
         tables.verdicts(claim(), ["printed", "verdct"])

@@ -127,7 +127,8 @@ def found(template: str, claims: pd.DataFrame, cells: pd.DataFrame) -> str:
             {claim-id: verdict | .1f} says how numbers are written (by default .3g; - writes none, and the sentence
             rests on the verdict all the same). A minus before the id changes their sign; {claim-id.low: verdict} is
             the lowest end of the intervals instead, {claim-id.high: verdict} the highest. {claim-id@network: verdict}
-            is the claim's cell of this network or environment, and rests on the verdict of that cell.
+            is the claim's cell of this network or environment, the last part of its name behind a slash or a comma,
+            and rests on the verdict of that cell.
         cells: columns id, cell, measured, low, high, seeds and verdict, at the scale that counts for each claim.
 
     Raises:
@@ -142,7 +143,7 @@ def found(template: str, claims: pd.DataFrame, cells: pd.DataFrame) -> str:
             raise BadInput(f"found.md names claim {name}, which there is none of")
         mine, now = cells[cells.id == name], rows.verdict[name]
         if cell:
-            mine = mine[mine.cell.str.rsplit("/", n=1).str[-1] == cell]
+            mine = mine[mine.cell.str.split("/|, ", regex=True).str[-1] == cell]
             if len(mine) != 1:
                 raise BadInput(f"found.md names {cell} of claim {name}, which has {len(mine)} cells of that name")
             name, now = f"{name}@{cell}", mine.verdict.iloc[0]
@@ -165,7 +166,7 @@ def found(template: str, claims: pd.DataFrame, cells: pd.DataFrame) -> str:
             f" [{interval}]" if one.seeds > 1 or (one.seeds == 1 and math.isfinite(one.low)) else ""
         )
 
-    place = r"\{(-?)([\w-]+)(?:@([\w-]+))?(\.low|\.high)?: ([a-z ]+?)(?: \| (\S+))?\}"
+    place = r"\{(-?)([\w-]+)(?:@([\w -]+))?(\.low|\.high)?: ([a-z ]+?)(?: \| (\S+))?\}"
     try:
         text = re.sub(place, number, template).strip()
     except BadInput:

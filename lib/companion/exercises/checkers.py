@@ -40,6 +40,7 @@ Checker = Callable[[object], str | None]  # an Exercise, or any function that ju
 
 
 SHARE = "a hundred times that would be right: the question is for percent or points, and not for a share."
+PERCENT = "a hundredth of that would be right: the question is for a share, and not for percent."
 
 
 def number(
@@ -64,6 +65,8 @@ def number(
         if found := [wrong[other] for other, within in near.items() if _close(answer, other, within)]:
             return found[0]
         counted = float(right).is_integer() and tolerance < 0.5  # of something, and then no share of it
+        if 0 < right < 1 and _close(answer, 100 * right, 100 * max(tolerance, 1e-6)):
+            return PERCENT
         return SHARE if not counted and _close(answer, right / 100, max(tolerance, 1e-6) / 100) else hint
 
     return Exercise(judge, second, learned, tuple((wrong or {}).items()))

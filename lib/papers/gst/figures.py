@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pandas as pd
 from matplotlib.axes import Axes
 
 from lib.companion import plots
-from lib.papers.gst.measures import KEYS
+from lib.companion.statistics import Interval
+from lib.papers.gst.returns import KEYS, lead, lead_by_seed
 from lib.papers.gst.ways import METHODS as NAMES
 
 # way of training: (label, colour, marker, line)
@@ -42,6 +45,22 @@ def curves(
     axes.plot(mean, markevery=max(len(mean) // 8, 1), **look)
     if band:
         axes.fill_between(mean.index, by_step.min(), by_step.max(), color=METHODS[method][1], alpha=0.15, linewidth=0)
+
+
+def leads(axes: Axes, runs: pd.DataFrame, chosen: Mapping[str, object]) -> dict[str, Interval]:
+    """Draw how much more each of the chosen ways earns than dense agents, as `plots.differences_with_intervals`.
+
+    A row is a way of training, its name without the environment's and without "GST". Small points are seeds.
+
+    Returns:
+        What was drawn, by that name: `returns.lead`.
+    """
+    found, seeds = lead(runs, chosen), lead_by_seed(runs, chosen)
+    short = {cell: cell.split(", ", 1)[1].removeprefix("GST, ") for cell in found}
+    plots.known_intervals(axes, {short[cell]: (one, list(seeds[cell].values())) for cell, one in found.items()})
+    axes.axvline(0, color="black", linestyle="--", linewidth=1)
+    axes.set_xlabel("return minus dense, % of the mean dense return")
+    return {short[cell]: one for cell, one in found.items()}
 
 
 def against_dense(runs: pd.DataFrame, dense: pd.DataFrame, evaluations: int = 5) -> pd.DataFrame:

@@ -197,6 +197,8 @@ def test_a_sentence_may_rest_on_one_cell_of_a_claim():
     claims = pd.DataFrame([ROW])
     cells = pd.DataFrame([CELL | {"cell": "a/vgg", "verdict": "differs"}, CELL | {"cell": "a/lenet", "measured": -4}])
     assert readme.found("{-c@vgg: differs | .1f}", claims, cells) == "-1.2 [-3.0, 0.5]"
+    ways = cells.assign(cell=["a b, blocks, every 150 updates", "a b, blocks, every 50 updates"])
+    assert readme.found("{-c@every 150 updates: differs | .1f}", claims, ways) == "-1.2 [-3.0, 0.5]"
     with pytest.raises(BadInput, match="rests on c@vgg being 'undecided'; it is 'differs' now"):
         readme.found("{c@vgg: undecided}", claims, cells)
     nothing = cells[:0]

@@ -6,7 +6,8 @@ import pytest
 
 from lib.base import BadInput
 from lib.companion.pairs import WentWrong
-from lib.papers.gst import measures
+from lib.companion.statistics import Interval, ratio_of_means
+from lib.papers.gst import measures, returns
 
 DENSE = ("dense", 1, 0.0, "none", 0, "none")
 RWP = ("rwp", 1, 0.0, "none", 0, "training")
@@ -28,6 +29,11 @@ def runs(ways: dict[tuple, list[tuple[float, float]]], env: str = "a", steps: in
     return pd.DataFrame(rows)
 
 
+def values(found: dict[str, Interval]) -> dict[str, float]:
+    """The values of intervals, rounded."""
+    return {name: round(one.value, 6) for name, one in found.items()}
+
+
 @pytest.fixture
 def table() -> pd.DataFrame:
     ways = {DENSE: [(200.0, 0.0), (100.0, 0.0)], RWP: [(190.0, 0.4), (100.0, 0.5)]}
@@ -43,17 +49,28 @@ def test_a_run_ends_with_the_mean_return_of_its_last_fifth_and_its_last_ratio(ta
     assert end[end.method == "rwp"].compression_ratio.tolist() == [0.4, 0.5]
 
 
-def test_leads_are_of_the_same_seed_and_in_percent_of_the_dense_return(table):
-    assert measures.lead(table, {"method": "rwp"}) == {"a, reward-aware pruning": {0: -5.0, 1: 0.0}}
-    assert measures.lead(table, {"method": "rwp"}, {"method": "gradual"}) == {
-        "a, reward-aware pruning": {0: 10.0, 1: -10.0}
-    }
+def test_leads_are_of_the_same_seeds_and_in_percent_of_the_mean_dense_return(table):
+    """Seed 0 has 200, seed 1 has 100: a mean of each seed's own percentage would give the poorer as much weight."""
+    found = measures.lead(table, {"method": "rwp"})
+    assert values(found) == {"a, reward-aware pruning": round(100 * (-10 + 0) / 300, 6)}
+    of_means = ratio_of_means([-10.0, 0.0], [200.0, 100.0]).through(lambda ratio: 100 * ratio)
+    assert found["a, reward-aware pruning"] == of_means
+    found = measures.lead(table, {"method": "rwp"}, {"method": "gradual"})
+    assert values(found) == {"a, reward-aware pruning": round(100 * (20 - 10) / 300, 6)}
     found = measures.lead(table, {"method": "gst", "shift": [0.25, 0.5]})
-    assert found["a, GST, B = 4 (released at 0.5)"] == {0: -50.0, 1: -10.0}
     friendly = "a, GST, B = 4, then 2 (at 0.5, block4 friendly)"
-    assert found[friendly] == {0: -40.0}
+    assert values(found) == {
+        "a, GST, B = 4 (released at 0.5)": round(100 * (-100 - 10) / 300, 6),
+        friendly: -40.0,  # in percent of 200
+    }
     chosen = {"conversion": ["block4_friendly_block2", "projection"]}
-    assert measures.lead(table, chosen, {"conversion": "none"}) == {friendly: {0: 10.0}}  # in percent of 200
+    assert values(measures.lead(table, chosen, {"conversion": "none"})) == {friendly: 10.0}
+
+
+def test_a_percentage_of_a_mean_takes_seeds_in_pairs_however_they_are_sorted():
+    part, whole = pd.Series({1: 11.0, 2: 9.0, 0: 10.0}), pd.Series({0: 100.0, 1: 110.0, 2: 90.0})
+    found = returns.percent_of_mean(part, whole)
+    assert (found.value, found.low, found.high) == pytest.approx((10, 10, 10))  # each seed has a tenth
 
 
 def test_ratios_are_in_percent_and_their_leads_in_points(table):
@@ -106,11 +123,11 @@ def test_what_a_shift_spares_is_the_step_in_the_return_less_that_of_the_other_at
     chosen = {"conversion": "block4_friendly_block2"}
     cell = "a, GST, B = 4, then 2 (at 0.5, block4 friendly)"
     found = measures.spared_at_shift(pd.concat([dense, friendly, abrupt]), chosen, against)
-    assert found == {cell: {0: pytest.approx(100 * (-20 + 50) / 200)}}
+    assert values(found) == {cell: 100 * (-20 + 50) / 200}
     shuffled = pd.concat([dense, friendly, abrupt]).sample(frac=1, random_state=0)
     assert measures.spared_at_shift(shuffled, chosen, against) == found
     one = measures.spared_at_shift(pd.concat([dense, friendly, abrupt]), chosen, against, evaluations=1)
-    assert one == {cell: {0: pytest.approx(100 * ((60 - 80) - (10 - 70)) / 200)}}
+    assert values(one) == {cell: 100 * ((60 - 80) - (10 - 70)) / 200}
 
 
 def test_a_seed_that_never_shifts_or_too_early_spares_nothing():
@@ -154,7 +171,7 @@ def test_a_lead_may_be_of_any_part_of_the_training(table):
     early = table.copy()
     early.loc[(early.method == "gst") & (early.step <= 20), "return"] = 950.0
     found = measures.lead(early, {"method": "gst", "conversion": "none"}, part=(0, 0.2))
-    assert found == {"a, GST, B = 4 (released at 0.5)": {0: -25.0, 1: -50.0}}  # in percent of 200 and 100, the ends
+    assert values(found) == {"a, GST, B = 4 (released at 0.5)": round(-100 * 50 / 150, 6)}  # of the ends, 200 and 100
 
 
 def test_recovery_is_from_what_follows_the_shift_to_the_end(table):
@@ -162,16 +179,16 @@ def test_recovery_is_from_what_follows_the_shift_to_the_end(table):
     after = (table.method == "gst") & table.step.isin([50, 60])
     table.loc[after, "return"] = 700.0  # 300 below the dense one
     found = measures.recovery(table, {"method": "gst", "conversion": "none"})
-    assert found == {"a, GST, B = 4 (released at 0.5)": {0: 100 * (300 - 100) / 200, 1: 100 * (300 - 10) / 100}}
+    assert values(found) == {"a, GST, B = 4 (released at 0.5)": round(100 * (300 - 100 + 300 - 10) / 300, 6)}
     gap = measures.gap_after_shift(table, {"method": "gst", "conversion": "none"})
-    assert gap == {"a, GST, B = 4 (released at 0.5)": {0: -100 * 300 / 200, 1: -100 * 300 / 100}}
+    assert values(gap) == {"a, GST, B = 4 (released at 0.5)": -100 * 300 / 150}
     assert measures.recovery(table.assign(sparsity=0.4), {"method": "gst"}) == {}  # never released
     poor = table.assign(**{"return": table["return"].where(table.method != "dense", -500.0)})
     with pytest.raises(BadInput, match="a dense agent earns -500, of which there is no percentage"):
         measures.gap_after_shift(poor, {"method": "gst", "conversion": "none"})
     assert measures.pruned(table, {"method": "rwp"}) == {"a, reward-aware pruning": {0: 100.0, 1: 100.0}}
     ended = measures.recovered(table, {"method": "gst", "conversion": "none"})
-    assert ended == {"a, GST, B = 4 (released at 0.5)": {0: -50.0, 1: -10.0}}
+    assert values(ended) == {"a, GST, B = 4 (released at 0.5)": round(-100 * 110 / 300, 6)}
     assert measures.recovered(table.assign(sparsity=0.4), {"method": "gst"}) == {}  # never released
     never = measures.past_shift(table.assign(sparsity=0.4), {"method": "gst", "conversion": "none"})
     assert never == {"a, GST, B = 4 (released at 0.5)": {0: -10.0, 1: -10.0}}
@@ -265,7 +282,8 @@ def players(dense=(10.0, 20.0)) -> pd.DataFrame:
 
 def test_players_are_compared_over_the_last_fifth_in_percent_of_their_rival():
     runs = players()
-    assert measures.score_lead(runs, {"method": "gst"}) == {"bricks a2c, GST, B = 2 to the end": {0: -10.0, 1: 10.0}}
+    found = measures.score_lead(runs, {"method": "gst"})
+    assert values(found) == {"bricks a2c, GST, B = 2 to the end": round(100 * (-1 + 2) / 30, 6)}
     assert measures.score(runs, {"method": "dense"}) == {"bricks a2c, dense": {0: 10.0, 1: 20.0}}
     assert measures.score(runs, {"method": "dense"}, steps=100) == {"bricks a2c, dense": {0: 10.0, 1: 20.0}}
     assert measures.score(runs, {"method": "dense"}, steps=101) == {}
@@ -283,9 +301,9 @@ def test_each_rhythm_of_pruning_is_a_cell_against_one_dense_player():
     slower = runs[runs.method == "gst"].assign(prune_every=150, compression_ratio=0.4)
     slower["return"] += 10
     both = pd.concat([runs, slower])
-    assert measures.score_lead(both, {"method": "gst"}) == {
-        "bricks a2c, GST, B = 2 to the end, a chance every 100 updates": {0: -10.0, 1: 10.0},
-        "bricks a2c, GST, B = 2 to the end, a chance every 150 updates": {0: 90.0, 1: 60.0},
+    assert values(measures.score_lead(both, {"method": "gst"})) == {
+        "bricks a2c, GST, B = 2 to the end, a chance every 100 updates": round(100 * (-1 + 2) / 30, 6),
+        "bricks a2c, GST, B = 2 to the end, a chance every 150 updates": 100 * (9 + 12) / 30,
     }
     assert list(measures.score(both, {"method": "dense"})) == ["bricks a2c, dense"]
 
@@ -311,7 +329,7 @@ def test_the_first_fifth_begins_where_the_sparsity_is_that_of_the_shift(table):
     table = table.assign(sparsity=table.step / 100)
     table.loc[(table.method == "gst") & (table.step == 50), "return"] = 400.0  # 600 below; at 60 as the dense one
     gap = measures.gap_after_shift(table, {"method": "gst", "conversion": "none"})
-    assert gap == {"a, GST, B = 4 (released at 0.5)": {0: -100 * 300 / 200, 1: -100 * 300 / 100}}
+    assert values(gap) == {"a, GST, B = 4 (released at 0.5)": -100 * 300 / 150}
 
 
 def test_a_ratio_swings_from_its_lowest_stretch_to_its_highest_whatever_the_average_hides():
@@ -340,4 +358,4 @@ def test_a_shift_is_where_what_is_saved_falls_by_more_than_a_hundredth():
     now = np.array([0.1, 0.2, 0.3, 0.25, 0.3, 0.295])
     step = 10 * np.arange(1, 7)
     runs = pd.DataFrame({"step": step, "seed": 0, "compression_ratio": np.cumsum(10 * now) / step})
-    assert measures._shifted(runs).tolist() == [False, False, False, True, False, False]
+    assert returns._shifted(runs).tolist() == [False, False, False, True, False, False]
