@@ -16,6 +16,11 @@ from lib.base import BadInput
 from lib.kernels.products import FLOATS, csr, csr_linear
 
 
+def _learns(given: Tensor) -> bool:
+    """Whether what is made of it learns: a parameter may be frozen, of another tensor a layer is made to be trained."""
+    return given.requires_grad or not isinstance(given, nn.Parameter)
+
+
 class SparseLinear(nn.Module):
     """Compute x [..., k] -> x W^T + bias [..., m], where W holds what is left of a weight; nothing else is trained.
 
@@ -47,8 +52,8 @@ class SparseLinear(nn.Module):
             self.register_buffer(f"{name}_places", structure.col_indices())
         outputs, inputs = kept.nonzero(as_tuple=True)
         self.register_buffer("order", torch.argsort(inputs * len(weight) + outputs))  # of values when turned
-        self.values = nn.Parameter(weight.detach()[kept], weight.requires_grad)
-        self.bias = None if bias is None else nn.Parameter(bias.detach().clone(), bias.requires_grad)
+        self.values = nn.Parameter(weight.detach()[kept], _learns(weight))
+        self.bias = None if bias is None else nn.Parameter(bias.detach().clone(), _learns(bias))
 
     def forward(self, input: Tensor) -> Tensor:
         """Map [..., k] to [..., m], in the type of the weights whatever autocast says: CSR has no narrower one.

@@ -142,11 +142,13 @@ def inverse_factor(moments: Tensor, dampening: float = 0.0) -> Tensor:
     diagonal[diagonal == 0] = 1
     diagonal += dampening * diagonal.mean()
     lower, failed = torch.linalg.cholesky_ex(moments)
-    if int(failed):
+    if not int(failed):
+        upper, failed = torch.linalg.cholesky_ex(torch.cholesky_inverse(lower), upper=True)
+    if int(failed):  # the first or, of moments that nearly have none, the second
         raise BadInput(
             f"the second moments of {len(moments)} inputs have no inverse: a larger dampening gives them one"
         )
-    return torch.linalg.cholesky(torch.cholesky_inverse(lower), upper=True)
+    return upper
 
 
 def one_shot(model: nn.Module, batches: Iterable[Inputs], solver: Solver, select: Select = None) -> nn.Module:

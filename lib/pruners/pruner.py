@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lib.base import BadInput, type_of
+from lib.base import BadInput, refuse_outside, type_of
 from lib.pruners import masks
 from lib.pruners.layers import Scores
 from lib.pruners.patterns import Pattern, check_pattern
@@ -141,6 +141,8 @@ class Pruner:
             raise BadInput(f"{content!r:.60} is no state of a Pruner: targets and schedules are lists, one entry a run")
         if len(content["targets"]) != len(self.schedules) or len(content["schedules"]) != len(self.schedules):
             raise BadInput(f"this state is of {len(content['targets'])} runs, the pruner of {len(self.schedules)}")
+        for target in content["targets"]:
+            refuse_outside("[0, 1)", target=target)
         before = self.state_dict()["schedules"]
         try:
             self._remind(content["schedules"])

@@ -218,7 +218,7 @@ class Agent(ABC):
         self.masks = self.masks | {weight: mask.to(weight.device, copy=True) for weight, mask in of_weights.items()}
         with torch.no_grad():
             for weight, mask in self.masks.items():
-                weight.mul_(mask)
+                weight.masked_fill_(~mask, 0.0)  # a product would keep NaN and infinity
         self.start()
 
     @abstractmethod

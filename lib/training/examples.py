@@ -80,6 +80,8 @@ class Examples:
         mean = train.mean(axes, dtype=np.float64, keepdims=True)
         if not np.isfinite(mean).all():
             raise BadInput("train_inputs hold numbers that are NaN or infinite")
+        if not np.isfinite(test.sum(dtype=np.float64)):
+            raise BadInput("test_inputs hold numbers that are NaN or infinite")
         std = train.std(axes, dtype=np.float64, keepdims=True)
         if (still := train.min(axes) == train.max(axes)).any():  # their std need not be 0: it is rounded
             raise BadInput(f"train_inputs: {still.sum()} of {still.size} channels never vary: leave them out")

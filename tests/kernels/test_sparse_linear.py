@@ -79,6 +79,11 @@ def test_frozen_inputs_and_frozen_weights_get_no_derivative():
     assert all(parameter.grad is None for parameter in small.parameters())
 
 
+def test_a_layer_that_is_made_of_plain_tensors_learns():
+    made = SparseLinear(torch.randn(4, 6), torch.zeros(4))
+    assert [parameter.requires_grad for parameter in made.parameters()] == [True, True]
+
+
 def test_copies_files_and_types_keep_it(tmp_path):
     small = sparse(pruned())
     x = torch.randn(5, 7, dtype=torch.float64)

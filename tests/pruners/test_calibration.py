@@ -84,6 +84,10 @@ def test_sums_are_in_the_fastest_type_that_is_exact():
         layer = nn.Linear(inner, 1)
         nn.init.ones_(layer.weight)
         assert calibration.Int8(layer, 1.0).layer.weight.dtype == dtype
+    uneven = nn.Linear(1041, 2)  # the fullest row decides, not the emptiest
+    nn.init.ones_(uneven.weight)
+    uneven.weight.data[0] = 0
+    assert calibration.Int8(uneven, 1.0).layer.weight.dtype == torch.float64
 
 
 @pytest.mark.parametrize("options", [{}, {"stride": 2, "padding": 1}, {"groups": 2}, {"dilation": 2, "padding": 2}])

@@ -10,6 +10,8 @@ from torch.nn import functional as F
 
 from lib import pruners
 from lib.base import BadInput
+from lib.kernels.block_circulant import circulant
+from lib.pruners import groups
 
 OPTIMIZERS = {
     "SGD": lambda parameters: torch.optim.SGD(parameters, 0.05, momentum=0.9, weight_decay=0.1),
@@ -311,6 +313,15 @@ def test_a_mask_may_not_cut_what_shares_a_trained_number():
     with pytest.raises(BadInput, match="mask 'weight' cuts groups of weights that share a coefficient"):
         pruners.attach(model, {"weight": torch.ones(3, 3).bool().triu()})
     assert pruners.attached(model) == {}
+
+
+def test_a_mask_may_not_cut_a_group_of_two():
+    model = nn.Linear(4, 4)
+    groups.group(model, {"weight": circulant(2)})
+    cut = torch.ones(4, 4).bool()
+    cut[0, 0] = False  # its partner at (1, 1) stays
+    with pytest.raises(BadInput, match="mask 'weight' cuts groups of weights that share a coefficient"):
+        pruners.attach(model, {"weight": cut})
 
 
 def test_scores_by_gradients_know_what_shares_a_number_and_what_is_no_copy():

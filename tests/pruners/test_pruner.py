@@ -249,6 +249,8 @@ def test_a_damaged_state_is_refused_and_changes_nothing():
             "is no state of reward-aware pruning",
         ),
         ({"targets": 0.5, "schedules": [whole, whole]}, "is no state of a Pruner: targets and schedules are lists"),
+        ({"targets": [0.5, float("nan")], "schedules": [whole, whole]}, r"target=nan .*\[0, 1\)"),
+        ({"targets": ["a", 0.5], "schedules": [whole, whole]}, "target='a'"),
         ({"targets": [0.5, 0.5], "schedules": [whole, 3]}, "^3 is no state of reward-aware pruning"),
     ):
         with pytest.raises(BadInput, match=line):

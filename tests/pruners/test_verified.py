@@ -43,6 +43,13 @@ def test_every_pattern_is_recognised_layer_by_layer():
     assert pruners.verify(model)["mask"].tolist() == ["free"] * 4 + ["", ""]
 
 
+def test_three_of_four_is_no_pattern_of_sparse_tensor_cores():
+    model = nn.Linear(8, 8)
+    pruners.attach(model, pruners.n_of_m(pruners.magnitude(model), 3, 4))
+    row = pruners.verify(model).set_index("layer").loc["weight"]
+    assert (row.pattern, row.two_four) == ("3:4", False)
+
+
 def test_a_promise_is_not_taken_for_zeros():
     """A mask is attached, but the layer's weight is changed behind it, as a loader does that knows no masks."""
     model = small_lenet()

@@ -61,10 +61,13 @@ def test_the_loss_of_a2c_by_hand():
     assert float(a2c_loss(logits, values, kept, A2C)) == pytest.approx(expected, rel=1e-5)
 
 
-def test_the_loss_of_ppo_by_hand():
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_loss_of_ppo_by_hand(sign: int):
+    """With one sign both steps move freely, with the other both meet a bound, the lower and the upper one."""
     logits, values, kept = batch()
     settings = replace(PPO, clip=0.1)
-    advantages = np.array([2.0, -0.75])
+    advantages = sign * np.array([2.0, -0.75])
+    kept = kept._replace(advantages=torch.tensor(advantages).float())
     ratio = np.array([0.5 / 0.75, 0.75 / 0.5])
     policy = -np.minimum(ratio * advantages, ratio.clip(0.9, 1.1) * advantages).mean()
     near = np.array([1 + 0.1, 0 + 0.1])

@@ -20,6 +20,8 @@ def test_what_no_network_can_learn_from_is_refused_by_name():
     for bad in (np.nan, np.inf):
         with pytest.raises(BadInput, match="train_inputs hold numbers that are NaN or infinite"):
             of(train_inputs=np.where(rows == 3, bad, rows).astype(np.float32))
+        with pytest.raises(BadInput, match="test_inputs hold numbers that are NaN or infinite"):
+            of(test_inputs=np.where(rows == 3, bad, rows).astype(np.float32))
     for wrong in (labels - 1, labels + 0.5, labels[:, None]):
         with pytest.raises(BadInput, match="test_labels: expected one whole number from 0 on for each input"):
             of(test_labels=wrong)

@@ -120,6 +120,17 @@ def test_without_masks_it_is_adam():
     assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
+def test_what_an_agent_prunes_is_zero_whatever_it_was():
+    agent = BC(6, [1.0], [0], BCSettings(hidden=(8, 8), batch=8))
+    masks = pruners.unstructured(pruners.magnitude(agent.networks), 0.5)
+    name = next(iter(masks))
+    weight = agent.networks.get_parameter(name)
+    with torch.no_grad():
+        weight[~masks[name]] = torch.nan
+    agent.attach(masks)
+    assert torch.equal(weight != 0, masks[name])
+
+
 def test_masks_that_an_agent_holds_and_masks_on_its_layers_train_to_the_same_bits():
     draw = torch.Generator().manual_seed(0)
     seen = torch.randn(40, 6, generator=draw)

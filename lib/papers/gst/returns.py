@@ -223,10 +223,12 @@ def spared_at_shift(
 
     Raises:
         BadInput: the dense agent earns nothing, or less: a share of its return says nothing.
+        WentWrong: an evaluation that is no number.
     """
 
     def change(kind: Mapping[str, object]) -> pd.Series:
         mine = pairs.chosen(runs, kind).sort_values("step")
+        pairs.refuse_wrong(mine.set_index([*KEYS, "step"])["return"])
         after = _shifted(mine).groupby(mine.seed).cummax()
         last = mine[~after].groupby("seed").tail(evaluations).groupby("seed")["return"]
         first = mine[after].groupby("seed").head(evaluations).groupby("seed")["return"]

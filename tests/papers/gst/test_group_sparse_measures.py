@@ -126,6 +126,9 @@ def test_what_a_shift_spares_is_the_step_in_the_return_less_that_of_the_other_at
     assert values(found) == {cell: 100 * (-20 + 50) / 200}
     shuffled = pd.concat([dense, friendly, abrupt]).sample(frac=1, random_state=0)
     assert measures.spared_at_shift(shuffled, chosen, against) == found
+    wrong = friendly.assign(**{"return": friendly["return"].where(friendly.step != 60, np.nan)})
+    with pytest.raises(WentWrong, match=r"the run of .*step 60 ends without a number in return"):
+        measures.spared_at_shift(pd.concat([dense, wrong, abrupt]), chosen, against)
     one = measures.spared_at_shift(pd.concat([dense, friendly, abrupt]), chosen, against, evaluations=1)
     assert values(one) == {cell: 100 * ((60 - 80) - (10 - 70)) / 200}
 
