@@ -31,13 +31,12 @@ class Games:
         self.name = name
         self.games = [games.make(name, seed) for seed in seeds]
         self.actions = self.games[0].actions
-        for game in self.games:
-            game.begin()
+        self.running, self.scores = np.zeros(len(self.games)), []
+        for place in range(len(self.games)):
+            self._begin(place)
         side = self.games[0].frame.shape[0]
         self.seen = np.zeros((len(self.games), frames, side, side), np.uint8)
         self.seen[:, -1] = [game.frame for game in self.games]
-        self.running = np.zeros(len(self.games))
-        self.scores: list[float] = []
 
     def step(self, actions: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         """Press a button in each game: rewards -1, 0 or 1, and whether an episode has ended, float32 [game] each."""
@@ -52,10 +51,20 @@ class Games:
             if lost or over:
                 ended[place] = 1
                 self.seen[place] = 0
-                game.begin()
+                self._begin(place)
             self.seen[place, :-1] = self.seen[place, 1:]
             self.seen[place, -1] = game.frame
         return rewards, ended
+
+    def _begin(self, place: int) -> None:
+        """Begin a life or a game. What is earned in the frames that pass there counts in scores and is no reward, as
+        nobody chose these buttons; reference 33 has it so, too.
+        """
+        first, *others = self.games[place].begin()
+        self.running[place] += first
+        for points in others:  # the game before has ended within these frames
+            self.scores.append(float(self.running[place]))
+            self.running[place] = points
 
     def state_dict(self) -> dict:
         """Give all that the future of the games depends on."""

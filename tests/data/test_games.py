@@ -192,3 +192,35 @@ def test_breakout_is_played_as_reference_33_has_it(monkeypatch):
 def test_an_unknown_game_is_refused():
     with pytest.raises(BadInput, match="no game 'brakeout'; there are: bricks, adventure"):
         games.make("brakeout", 0)
+
+
+class Held(atari.Atari):
+    """Atari's game without an emulator: each button that is held earns a point, and some end the game."""
+
+    fires, buttons = True, [0, 1, 2]
+
+    def __init__(self, ends: list[int], over: bool):
+        self.ends, self.over, self.held, self.begun = ends, over, 0, 0
+
+    def _anew(self):
+        self.over, self.begun = False, self.begun + 1
+
+    def _hold(self, button):
+        self.held += 1
+        self.over = self.held in self.ends
+        return 1.0
+
+
+@pytest.mark.parametrize(
+    ("ends", "over", "points", "begun"),
+    [
+        ([], True, [2.0], 1),  # a new game: fire and the second button
+        ([], False, [3.0], 0),  # the next life: one more, without a button
+        ([2], False, [2.0, 1.0], 1),  # the game ends while fire is held
+        ([3], False, [3.0, 0.0], 1),
+    ],
+)
+def test_points_of_a_beginning_are_told_game_by_game(ends, over, points, begun):
+    game = Held(ends, over)
+    assert game.begin() == points
+    assert game.begun == begun

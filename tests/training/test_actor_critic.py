@@ -150,6 +150,7 @@ class Scripted:
 
     def begin(self):
         self.count += 50
+        return [0.0]
 
     def step(self, action):
         self.count += 1
@@ -179,7 +180,7 @@ class Paid:
         self.count = 0
 
     def begin(self):
-        pass
+        return [0.0]
 
     def step(self, action):
         self.count += 1
@@ -190,6 +191,25 @@ class Paid:
 
     def load_state_dict(self, content):
         self.count = content["count"]
+
+
+class Busy(Paid):
+    """Its second beginning earns two points, ends the game and earns three of the next one."""
+
+    def begin(self):
+        return [0.0] if self.count == 0 else [2.0, 3.0]
+
+    def step(self, action):
+        self.count += 1
+        return 5.0, self.count == 1, False
+
+
+def test_what_comes_while_a_life_begins_is_in_the_score_and_is_no_reward(monkeypatch):
+    monkeypatch.setattr("lib.data.games.make", Busy)
+    games = Games("busy", [0])
+    rewards, ended = games.step([0])
+    assert (rewards.tolist(), ended.tolist()) == ([1.0], [1.0])
+    assert (games.scores, games.running.tolist()) == ([7.0], [3.0])
 
 
 def test_games_go_on_with_the_points_they_had(monkeypatch):
@@ -319,6 +339,7 @@ def test_a_coin_that_pays_is_learned(monkeypatch):
         def begin(self):
             self.side = int(self.draws.integers(2))
             self.frame = np.full((8, 8), 255 * self.side, np.uint8)
+            return [0.0]
 
         def step(self, action):
             points = 1.0 if action == self.side else -1.0

@@ -24,8 +24,12 @@ class Game(Protocol):
     actions: int
     frame: np.ndarray
 
-    def begin(self) -> None:
-        """Go on after a lost life, or begin anew after the game's end; call it before the first step too."""
+    def begin(self) -> list[float]:
+        """Go on after a lost life, or begin anew after the game's end; call it before the first step too.
+
+        Returns:
+            The points that come meanwhile; a further number for each game that is begun because one has ended within.
+        """
 
     def step(self, action: int) -> tuple[float, bool, bool]:
         """Press a button: the points that it earned, whether a life was lost, and whether the game is over."""

@@ -68,15 +68,27 @@ class Atari:
         self.screens = np.zeros((2, *self.emulator.getScreenDims()), np.uint8)
         self.frame, self.over = np.zeros((SIDE, SIDE), np.uint8), True
 
-    def begin(self) -> None:
-        """Begin anew after the game's end, else go on with the next life."""
-        self._anew() if self.over else self._hold(NOTHING)
+    def begin(self) -> list[float]:
+        """Begin anew after the game's end, else go on with the next life.
+
+        Returns:
+            The points of the frames that pass here, in order: of the game that is played on or begun, then of each that
+            is begun because the one before has ended within them.
+        """
+        points = [0.0]
+        if self.over:
+            self._anew()
+        else:
+            points[-1] += self._hold(NOTHING)
         for button in (FIRE, SECOND) if self.fires else ():
             if self.over:
                 self._anew()
-            self._hold(self.buttons[button])
+                points.append(0.0)
+            points[-1] += self._hold(self.buttons[button])
         if self.over:
             self._anew()
+            points.append(0.0)
+        return points
 
     def step(self, action: int) -> tuple[float, bool, bool]:
         """Hold a button for four frames: points, whether a life was lost, whether the game is over."""

@@ -38,13 +38,14 @@ class Bricks:
         self.lives, self.steps, self.paddle = 0, 0, 0
         self.ball, self.way = (0, 0), (1, 1)
 
-    def begin(self) -> None:
-        """Start a new ball; after the game's end a new wall and all lives."""
+    def begin(self) -> list[float]:
+        """Start a new ball; after the game's end a new wall and all lives. No step passes, so there are no points."""
         if self.over:
             self.wall[:], self.lives, self.steps, self.over = True, LIVES, 0, False
             self.paddle = int(self.draws.integers(SIZE - PADDLE + 1))
         self.ball = WALL.stop, int(self.draws.integers(SIZE))
         self.way = 1, int(self.draws.choice([-1, 1]))
+        return [0.0]
 
     def step(self, action: int) -> tuple[float, bool, bool]:
         """Move the paddle, then the ball: points, whether a life was lost, whether the game is over."""

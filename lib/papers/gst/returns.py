@@ -124,6 +124,11 @@ def percent_of_mean(part: pd.Series, whole: pd.Series) -> Interval:
 
 
 def refuse_poor(returns: pd.Series, who: str = "a dense agent") -> None:
+    """Refuse returns that a percentage cannot be taken of.
+
+    Raises:
+        BadInput: one is 0 or less.
+    """
     if (returns <= 0).any():
         raise BadInput(f"{who} earns {returns.min():g}, of which there is no percentage")
 
@@ -261,7 +266,11 @@ def ratio_between_rows(runs: pd.DataFrame) -> pd.Series:
 
 
 def kinds_of(runs: pd.DataFrame, chosen: Mapping[str, object], keys: Sequence[str] = KEYS) -> list[tuple[str, dict]]:
-    """List the ways of training among the chosen runs: for each its cell's name, and what its runs have in common."""
+    """List the ways of training among the chosen runs: for each its cell's name, and what its runs have in common.
+
+    Raises:
+        BadInput: two ways of one name.
+    """
     rows = pairs.chosen(runs, chosen)[[key for key in keys if key != "seed"]].drop_duplicates()
     name = offline_method_of if "choice" in keys else method_of
     kinds = [(f"{row.env}, {name(row)}", row._asdict()) for row in rows.itertuples(index=False)]
