@@ -152,18 +152,6 @@ def test_an_input_that_is_always_zero_loses_its_weights_and_harms_nothing():
     assert torch.isfinite(found).all()
     with pytest.raises(BadInput, match="a larger dampening"):
         inverse_factor(torch.ones(3, 3).double())
-    refused = []
-    for seed in range(20):  # of moments that nearly have no inverse, the first factor may be found and the second not
-        torch.manual_seed(seed)
-        inputs = torch.randn(64, 16)
-        inputs[:, 1] = inputs[:, 0] * (1 + 2e-7 * torch.randn(64))
-        inputs[:, 2] = inputs[:, 0] - inputs[:, 3]
-        try:
-            inverse_factor(moments(inputs.double()))
-        except BadInput as error:
-            refused.append("a larger dampening" in str(error))
-    assert refused
-    assert all(refused)
 
 
 @pytest.mark.parametrize(
