@@ -23,8 +23,9 @@ from lib.pruners.blocks import refines
 from lib.pruners.grouped import Grouped, grouped
 from lib.pruners.layers import Scores, layout, prunable, refuse_replicated
 from lib.pruners.masks import attach, attached, is_parameter, original, refuse_inference
-from lib.pruners.patterns import check_within, described, per_run, selected, unstructured
+from lib.pruners.patterns import per_run, selected, unstructured
 from lib.pruners.registry import PATTERNS, register
+from lib.pruners.scores import check_within, described
 from lib.pruners.selected import Select
 from lib.pruners.weights import Prunable
 

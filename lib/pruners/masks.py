@@ -192,18 +192,25 @@ def attached(model: nn.Module) -> dict[str, Tensor]:
 def detach(model: nn.Module) -> None:
     """Bake masks and what they compose with in: weights become plain parameters again, removed ones free to train.
 
-    Each weight has the place among its layer's parameters again from which `attach` has moved it.
+    So do weights that share coefficients or learn their masks. What others have registered on a weight without a mask
+    stays. Each weight has the place among its layer's parameters again from which `attach` has moved it.
 
     Raises:
         BadInput: a computed weight of what DistributedDataParallel has wrapped.
     """
-    refuse_replicated(model, [layer for layer in matrices(model) if _computed(layer)])
-    release(model)
+    layers = [layer for layer in matrices(model) if _ours(layer)]
+    refuse_replicated(model, [layer for layer in layers if _computed(layer)])
+    _bake(layers)
 
 
 def release(model: nn.Module) -> None:
-    """Bake in as `detach` does, also in a copy of a model that DistributedDataParallel has wrapped."""
-    for layer in matrices(model):
+    """Bake all computed weights in that can be, also in a copy of a model that DistributedDataParallel has wrapped."""
+    _bake(matrices(model))
+
+
+def _bake(layers: Iterable[Prunable]) -> None:
+    """Make plain parameters of the weights of these layers."""
+    for layer in layers:
         if mask_of(layer.module, layer.attribute) is not None:
             for module, attribute in layer.owners:
                 settle(module, attribute)
@@ -215,6 +222,12 @@ def release(model: nn.Module) -> None:
                 setattr(module, attribute, first)  # of several parameters torch makes a new one in each layer
         with torch.no_grad():
             original(layer).add_(0.0)  # a mask makes -0.0 of a negative weight, this 0.0 of that
+
+
+def _ours(layer: Prunable) -> bool:
+    """Whether a mask is on a layer's weight, or something else of this package computes it."""
+    held = any(type(one).__module__.startswith(f"{__package__}.") for one in _chain(layer))
+    return held or mask_of(layer.module, layer.attribute) is not None
 
 
 def _computed(layer: Prunable) -> bool:

@@ -10,7 +10,6 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from lib.base import BadInput, naming, refuse_outside, type_of
 from lib.kernels.selection import all_but_lowest, highest_of_each
 from lib.pruners.layers import Scores, eligible, layout
-from lib.pruners.scores import magnitude
+from lib.pruners.scores import check_within, described, magnitude
 from lib.pruners.selected import Select, chosen
 from lib.pruners.weights import Prunable
 
@@ -206,21 +205,6 @@ def check_n_of_m(pattern: str, n: int, m: int, sparsity: float | None) -> None:
         raise BadInput(f"sparsity={sparsity}: {n} of {m} leaves {n / m:g}, so its sparsity is {own:g}")
 
 
-def check_within(scores: Mapping[str, Tensor], within: Mapping[str, Tensor] | None) -> None:
-    """Refuse masks that do not fit the scores which they are of.
-
-    Raises:
-        BadInput: one that is not of bools, or has another shape; or they have no names.
-    """
-    if within is not None and not isinstance(within, Mapping):
-        raise BadInput(f"within={described(within)}: expected {{parameter name: mask}}")
-    for name, mask in (within or {}).items():
-        if name in scores and not (isinstance(mask, Tensor) and mask.dtype == torch.bool):
-            raise BadInput(f"within: mask {name!r} is {described(mask)}, expected torch.bool (True = kept)")
-        if name in scores and mask.shape != scores[name].shape:
-            raise BadInput(f"within: mask {name!r} has shape {list(mask.shape)}, its scores {list(scores[name].shape)}")
-
-
 def _remaining(scores: Mapping[str, Tensor], within: Mapping[str, Tensor] | None) -> Mapping[str, Tensor]:
     """The scores, of what is gone already minus infinity: below all others, which are finite."""
     if not within:
@@ -294,13 +278,6 @@ def _protected(scores: Tensor, floor: float) -> Tensor:
     alive = (scores > -torch.inf).sum(1).tolist()  # what is gone already cannot be kept
     (highest,) = all_but_lowest([scores], [count - min(least, there) for there in alive])
     return _floats(scores).masked_fill(highest, torch.inf)
-
-
-def described(value: Any) -> str:
-    """Say in a few words what was given, for the line that refuses it: of a tensor its shape and type."""
-    if not isinstance(value, Tensor):
-        return f"{value!r:.40}"
-    return f"{list(value.shape)} of {value.dtype}" + (" on the meta device, without numbers" * value.is_meta)
 
 
 def check(scores: Mapping[str, Tensor]) -> int | None:

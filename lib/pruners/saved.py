@@ -17,7 +17,8 @@ import math
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from torch.nn.utils import parametrize
 from lib.base import BadInput, atomic, to_write
 from lib.kernels.sparse_linear import SparseLinear
 from lib.kernels.two_four import DTYPES, compress, decompress
+from lib.pruners.grouped import Grouped
 from lib.pruners.kinds import Layout, layout_of
 from lib.pruners.layers import prunable, refuse_no_model, refuse_replicated, refused, survey
 from lib.pruners.masks import Masked, attach, lift
@@ -122,12 +124,30 @@ def load(path: str | Path, model: nn.Module) -> None:
                 why = refused(model).get(name, "it is no prunable weight of the model")
                 raise BadInput(f"{name_of} has a mask on {name}, which cannot be attached: {why}")
         refuse_replicated(model, [layer for layer in layers if layer.name in held.keys() - masks.keys()])
-        attach(model, {name: mask for name, mask in masks.items() if name in names})
+        with _grouped_as(model, state):
+            attach(model, {name: mask for name, mask in masks.items() if name in names})
         lift(model, held.keys() - masks.keys())
     names, _ = _names(model)
     complete = OrderedDict((key, state.get(names.get(key), tensor)) for key, tensor in model.state_dict().items())
     complete._metadata = state._metadata
     model.load_state_dict(complete)
+
+
+@contextmanager
+def _grouped_as(model: nn.Module, state: Mapping[str, Tensor]) -> Iterator[None]:
+    """Let a state's tables of groups hold: a mask of released groups would cut those that a fresh model has. If what is
+    done with them fails, the model has its own again.
+    """
+    tables = {f"{path}.table": one.table for path, one in model.named_modules() if isinstance(one, Grouped)}
+    own = {name: table.clone() for name, table in tables.items()}
+    try:
+        for name, table in tables.items():
+            table.copy_(state[name])
+        yield
+    except BaseException:
+        for name, table in tables.items():
+            table.copy_(own[name])
+        raise
 
 
 def _cure(own: Collection[str], file: Collection[str]) -> str:

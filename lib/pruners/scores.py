@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
 from operator import index
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -55,10 +56,11 @@ def shuffled(scores: Scores, seed: int | Sequence[int], within: Mapping[str, Ten
         within: {layer's name: mask}; what it has removed stays where it is, and the others change places.
 
     Raises:
-        BadInput: no `Scores`, or seeds that are not one a run.
+        BadInput: no `Scores`, seeds that are not one a run, or masks that do not fit the scores.
     """
     if not isinstance(scores, Scores):
         raise BadInput(f"expected Scores, such as of `magnitude`, found {type_of(scores)}")
+    check_within(scores, within)
     draws = seeded(seed, stacked_runs(scores.layers.values()))
     tensors = {}
     for name, score in scores.items():
@@ -144,9 +146,11 @@ def grasp(
             gone has no gradient to preserve.
 
     Raises:
-        BadInput: as `snip`; or a loss that is linear in the weights, or without second derivatives.
+        BadInput: as `snip`; a loss that is linear in the weights, or without second derivatives; or masks that do not
+            fit the weights.
     """
     layers = prunable(model, select)
+    check_within({layer.name: layer.weight for layer in layers}, within)
     with tracked(layers) as trained, twice_differentiable(layers):
         layers, gradients = _gradients(model, layers, trained, loss, select, create_graph=True)
         kept = [(within or {}).get(layer.name, True) for layer in layers]
@@ -235,3 +239,25 @@ def _scores(layers: Sequence[Prunable], tensors: Sequence[Tensor]) -> Scores:
         raise BadInput(f"every score is 0, so that none ranks above another: {why}")
     named = {layer.name: layer for layer in layers}
     return Scores(dict(zip(named, tensors, strict=True)), named)
+
+
+def check_within(scores: Mapping[str, Tensor], within: Mapping[str, Tensor] | None) -> None:
+    """Refuse masks that do not fit the scores which they are of, or the weights that are to be scored.
+
+    Raises:
+        BadInput: one that is not of bools, or has another shape; or they have no names.
+    """
+    if within is not None and not isinstance(within, Mapping):
+        raise BadInput(f"within={described(within)}: expected {{parameter name: mask}}")
+    for name, mask in (within or {}).items():
+        if name in scores and not (isinstance(mask, Tensor) and mask.dtype == torch.bool):
+            raise BadInput(f"within: mask {name!r} is {described(mask)}, expected torch.bool (True = kept)")
+        if name in scores and mask.shape != scores[name].shape:
+            raise BadInput(f"within: mask {name!r} has shape {list(mask.shape)}, its scores {list(scores[name].shape)}")
+
+
+def described(value: Any) -> str:
+    """Say in a few words what was given, for the line that refuses it: of a tensor its shape and type."""
+    if not isinstance(value, Tensor):
+        return f"{value!r:.40}"
+    return f"{list(value.shape)} of {value.dtype}" + (" on the meta device, without numbers" * value.is_meta)

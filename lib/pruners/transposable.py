@@ -27,7 +27,8 @@ from torch import Tensor, nn
 
 from lib.base import BadInput
 from lib.pruners.layers import eligible, layout, prunable
-from lib.pruners.patterns import check, check_n_of_m, check_within, selected, still_gone
+from lib.pruners.patterns import check, check_n_of_m, selected, still_gone
+from lib.pruners.scores import check_within
 from lib.pruners.selected import Select
 
 CHUNK = 4096  # blocks of 4 x 4 whose 90 sums are held at a time: 1.5 MB, which stays in the cache of a core

@@ -253,7 +253,7 @@ class ActorCriticTrainer:
             "draws": self.draws.bit_generator.state,
             "steps": self.steps,
             "updates": self.updates,
-            "rows": self.rows,
+            "rows": checkpoints.python(self.rows),
             "callback": None if self.callback is None else self.callback.state_dict(),
         }
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -74,6 +75,15 @@ class Rhythm:
             if keep:
                 save()
                 self.saved = monotonic()
+
+
+def python(rows: Any) -> Any:
+    """Return rows with Python's numbers in the place of NumPy's, such as a mean over measurements is, at any depth."""
+    if isinstance(rows, dict):
+        return {name: python(value) for name, value in rows.items()}
+    if isinstance(rows, (list, tuple)):
+        return type(rows)(python(value) for value in rows)
+    return rows.item() if isinstance(rows, np.generic) else rows
 
 
 def write(content: Any, path: Path) -> None:
@@ -185,4 +195,4 @@ class Session:
     def _save(self, rows: list[dict]) -> None:
         if self.state is not None:
             parts = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-            write({"identity": self.identity, **parts, "rows": rows}, self.state)
+            write({"identity": self.identity, **parts, "rows": python(rows)}, self.state)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lib.base import BadInput, naming, refuse_outside, refuse_uncounted
+from lib.kernels.sparse_linear import SparseLinear
 from lib.pruners.inputs import call
 from lib.training.checkpoints import Session
 from lib.training.precision import autocast, check
@@ -123,11 +124,16 @@ def fit(
 
 
 def groups(model: nn.Module, weight_decay: float) -> list[dict]:
-    """Sort a model's parameters for AdamW: matrices decay, vectors (biases, norms) do not."""
+    """Sort a model's parameters for AdamW: matrices decay, vectors (biases, norms) do not.
+
+    The values of a `SparseLinear` are a list, and what is left of a matrix.
+    """
     parameters = list(model.parameters())
+    listed = {id(module.values) for module in model.modules() if isinstance(module, SparseLinear)}
+    decays = [parameter.dim() > 1 or id(parameter) in listed for parameter in parameters]
     return [
-        {"params": [p for p in parameters if p.dim() > 1], "weight_decay": weight_decay},
-        {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
+        {"params": [p for p, one in zip(parameters, decays, strict=True) if one], "weight_decay": weight_decay},
+        {"params": [p for p, one in zip(parameters, decays, strict=True) if not one], "weight_decay": 0.0},
     ]
 
 

@@ -29,7 +29,7 @@ class Training:
 
     Attributes:
         epochs: passes over the training data.
-        batch: examples a step; the last batch of an epoch may be smaller.
+        batch: examples a step; the last batch of an epoch may be smaller, or larger by the one that would be left.
         learning_rate: the rate that half a cosine lowers to zero over all epochs, from the first on.
         warmup: epochs in which the rate is multiplied besides by a factor that rises linearly to 1, see the function
             `learning_rate`; so with a warm-up no step quite has the rate that was given.
@@ -195,7 +195,7 @@ def _epoch(
     torch.manual_seed(seed)  # dropout, where a model has it
     draw = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(examples.train_labels), generator=draw).to(examples.train_labels.device)
-    batches = order.split(settings.batch)
+    batches = _batches(order, settings.batch)
     total = torch.zeros((), device=order.device)
     drawn = examples.train_batches(batches, settings.augment, draw)
     for step, (inputs, labels) in enumerate(drawn):
@@ -211,6 +211,14 @@ def _epoch(
             callback.step(epoch * len(batches) + step + 1)
         total += loss.detach() * len(labels)
     return float(total) / len(order)
+
+
+def _batches(order: torch.Tensor, size: int) -> tuple[torch.Tensor, ...]:
+    """The epoch's order in batches; a single example that is left joins the last: of one there is no batch norm."""
+    batches = order.split(size)
+    if 1 == len(batches[-1]) < size and len(batches) > 1:
+        return (*batches[:-2], torch.cat(batches[-2:]))
+    return batches
 
 
 def learning_rate(settings: Training, epochs: float) -> float:

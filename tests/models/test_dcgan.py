@@ -35,6 +35,8 @@ def test_batch_norm_stands_where_the_reference_code_has_it():
     assert kinds == ["ConvTranspose2d", "BatchNorm2d", "ReLU"] * 3 + ["ConvTranspose2d", "Tanh"]
     kinds = [type(module).__name__ for module in discriminator.layers]
     assert kinds == ["Conv2d", "LeakyReLU", *["Conv2d", "BatchNorm2d", "LeakyReLU"] * 2, "Conv2d"]
+    slopes = [module.negative_slope for module in discriminator.modules() if isinstance(module, nn.LeakyReLU)]
+    assert slopes == [0.2] * 3  # Radford et al. 2016, section 3
 
 
 def test_noise_is_drawn_by_its_generator():

@@ -174,3 +174,10 @@ def test_what_the_encoder_has_read_is_dropped_in_training_like_everything_else(t
     model.source_key.register_forward_pre_hook(lambda module, args: reads.append(args[0]))
     model.start(source)
     assert reads[0] is dropped[-1]
+
+
+@pytest.mark.parametrize("width", [64, 256])
+def test_embeddings_begin_so_that_a_logit_of_them_has_the_scale_of_one(width: int):
+    torch.manual_seed(0)
+    table = translator.Translator(500, width, 0.0).tokens.weight
+    assert float(table.std()) == pytest.approx(width**-0.5, rel=0.02)

@@ -123,3 +123,9 @@ def test_an_input_is_replaced_under_the_name_that_it_came_by():
     args, kwargs = activations.Largest(2, 4, -1)(nn.Identity(), (), {"hidden": x, "scale": 2})
     assert (args, kwargs["scale"], list(kwargs)) == ((), 2, ["hidden", "scale"])
     assert torch.equal(kwargs["hidden"], activations.largest(x, 2, 4))
+
+
+def test_a_grouped_layer_whose_products_are_too_short_is_left_out_of_both_directions():
+    for layer in (nn.Conv2d(12, 8, 3, groups=2), nn.ConvTranspose2d(12, 8, 3, groups=2)):
+        with pytest.raises(BadInput, match="a product sums over 6 channels, which 4 does not divide"):
+            activations.prune(nn.Sequential(layer), select=["0.weight"])

@@ -294,3 +294,23 @@ def test_a_single_vector_is_followed_as_a_batch_of_one_is():
     found = [permute(copy.deepcopy(model), inputs, search=greedy) for inputs in (vector, vector[None])]
     assert found[0][1].permuted.tolist() == found[1][1].permuted.tolist() == [False, True]
     assert torch.allclose(found[0][0](vector), model(vector), atol=1e-5)
+
+
+@pytest.mark.parametrize(("heavy", "light"), [("plain", "mixed"), ("mixed", "plain")])
+def test_of_readers_that_see_channels_in_other_groups_the_one_with_the_largest_weights_decides(heavy: str, light: str):
+    class Both(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.plain = nn.Conv2d(4, 32, 1), nn.Conv2d(32, 32, 1)
+            self.shuffle, self.mixed = nn.ChannelShuffle(2), nn.Conv2d(32, 32, 1, groups=2)
+
+        def forward(self, images: Tensor) -> Tensor:
+            x = self.first(images)
+            return self.plain(x) + self.mixed(self.shuffle(x))
+
+    torch.manual_seed(0)
+    model = Both().eval()
+    model.get_submodule(heavy).weight.data.mul_(100)
+    _, report = permute(model, torch.randn(2, 4, 3, 3), search=greedy)
+    won = (report.kept_after - report.kept_before).set_axis(report.layer)
+    assert won[f"{heavy}.weight"] > 2 > 1 > won[f"{light}.weight"]

@@ -284,3 +284,18 @@ def test_an_input_that_is_never_there_counts_as_one_in_the_mean_that_dampens():
     moments = torch.diag(torch.tensor([0.0, 3.0]))  # 1 and 3, half of their mean is 1
     expected = torch.diag(torch.tensor([2.0, 4.0], dtype=torch.float64) ** -0.5)
     torch.testing.assert_close(inverse_factor(moments, dampening=0.5), expected)
+
+
+@pytest.mark.parametrize(
+    ("mask", "line"),
+    [
+        (torch.ones(4) > 0, r"within: mask '0\.weight' has shape \[4\], its scores \[3, 4\]"),
+        (3, r"within: mask '0\.weight' is 3, expected torch\.bool"),
+    ],
+)
+def test_masks_within_which_is_scored_must_fit(mask, line):
+    model = nn.Sequential(nn.Linear(4, 3))
+    with pytest.raises(BadInput, match=line):
+        pruners.grasp(model, lambda m: m(torch.ones(2, 4)).square().sum(), within={"0.weight": mask})
+    with pytest.raises(BadInput, match=line):
+        pruners.shuffled(pruners.magnitude(model), 0, within={"0.weight": mask})

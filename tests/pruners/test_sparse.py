@@ -44,6 +44,7 @@ def trained() -> nn.Sequential:
 
 def test_a_trained_sparse_copy_is_dense_again_with_its_masks_and_computes_the_same():
     model = trained()
+    assert not torch.allclose(model[2].values, pruners.sparse(masked())[2].values)  # it has learned
     model[0].values.requires_grad_(False)
     back = pruners.dense(model)
     assert torch.allclose(run(back), run(model), atol=1e-6)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.nn.utils import parametrizations
+from torch.nn.utils import parametrizations, parametrize
 
 from lib import pruners
 from lib.base import BadInput
@@ -291,3 +291,27 @@ def test_jagged_examples_stay_jagged_in_int8():
     parts = [INPUTS[0, :3], INPUTS[1]]
     found = residual(torch.nested.nested_tensor(parts, layout=torch.jagged))
     assert all(torch.equal(one, residual(part)) for one, part in zip(found.unbind(), parts, strict=True))
+
+
+class Symmetric(nn.Module):
+    """A parametrization of somebody else's, which can be inverted to one tensor."""
+
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        return weight.triu() + weight.triu(1).T
+
+    def right_inverse(self, weight: torch.Tensor) -> torch.Tensor:
+        return weight.triu()
+
+
+def test_detach_leaves_alone_what_others_compute_without_a_mask():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    for layer in model:
+        parametrize.register_parametrization(layer, "weight", Symmetric())
+    pruners.attach(model, {"0.weight": torch.eye(4) > 0})
+    pruners.detach(model)
+    assert not parametrize.is_parametrized(model[0])
+    assert parametrize.is_parametrized(model[1])
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    model(torch.randn(3, 4)).square().sum().backward()
+    optimizer.step()
+    assert torch.equal(model[1].weight, model[1].weight.T)

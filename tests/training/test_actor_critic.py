@@ -119,6 +119,9 @@ def test_the_network_is_that_of_reference_33():
     assert (logits.shape, values.shape) == ((2, 4), (2,))
     gram = network.hidden.weight @ network.hidden.weight.T
     assert torch.allclose(gram, 2 * torch.eye(512), atol=1e-4)
+    for layer, gain in ((network.actor, 0.01), (network.critic, 1.0)):
+        gram = layer.weight @ layer.weight.T
+        assert torch.allclose(gram, gain**2 * torch.eye(len(gram)), atol=1e-6)
     with pytest.raises(BadInput, match="leave no pixel"):
         ActorCritic(4, 5, 4)
     with pytest.raises(BadInput, match="as many as the convolutions, at least 1"):

@@ -180,3 +180,11 @@ def test_what_the_system_refuses_for_now_throws_no_checkpoint_aside(tmp_path: Pa
         with pytest.raises(OSError, match="Too many open files"):
             checkpoints.read(path)
     assert checkpoints.read(path) == {"rows": [1]}
+
+
+def test_rows_of_a_session_may_hold_numpys_numbers(tmp_path: Path):
+    model = nn.Linear(3, 1)
+    session = checkpoints.Session(tmp_path / "one.pt", {}, model, torch.optim.SGD(model.parameters(), 0.1))
+    row = {"loss": np.float64(0.1), "at": [np.int64(3), (np.bool_(True), "x", None)]}
+    session.save_when_due([row], lambda: None, last=True)
+    assert session.load() == [{"loss": 0.1, "at": [3, (True, "x", None)]}]

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from lib import pruners
 from lib.base import BadInput
 from lib.models.transformer import Decoder, LanguageModel
 from lib.training.language import bits, share_right, windows
@@ -239,3 +240,11 @@ def test_a_network_of_nan_has_no_share_of_right_answers():
     nn.init.constant_(model.weight, math.nan)
     with pytest.raises(FloatingPointError, match="a logit is not a number"):
         share_right(model, torch.zeros(5, dtype=torch.long), torch.zeros(5, dtype=torch.long))
+
+
+def test_the_weights_that_are_left_of_a_sparse_layer_decay_as_the_masked_ones_do():
+    masked = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    pruners.attach(masked, pruners.unstructured(pruners.magnitude(masked), 0.5, scope="layer"))
+    sparse = pruners.sparse(masked)
+    counts = [[sum(p.numel() for p in group["params"]) for group in groups(one, 0.1)] for one in (masked, sparse)]
+    assert counts == [[8 * 16 + 16 * 4, 16 + 4], [4 * 16 + 8 * 4, 16 + 4]]

@@ -60,6 +60,12 @@ def test_runs_that_differ_in_sparsity_alone_see_the_same_batches_and_noise():
 # Pruning
 
 
+def test_what_is_removed_at_random_differs_from_network_to_network_of_an_agent():
+    masks = masks_of(agent("bcq", [Run(1, "random", 0.5)]))
+    firsts = [mask[0].flatten()[:40] for mask in masks.values()]
+    assert len({tuple(first.tolist()) for first in firsts}) == len(firsts)
+
+
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_each_run_is_pruned_by_its_own_pruner_and_starts_from_its_seed(kind):
     ours, dense = agent(kind), agent(kind, pruned=False)

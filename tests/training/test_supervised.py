@@ -405,3 +405,13 @@ def test_points_of_two_features_are_learned_too():
 def test_settings_that_make_no_sense_are_refused_by_name(change, line):
     with pytest.raises(BadInput, match=f"training: {line}"):
         replace(SETTINGS, **change)
+
+
+def test_an_example_that_is_left_over_joins_the_batch_before_it(images):
+    seen, count = [], len(images.train_labels)
+    model = nn.Sequential(nn.Flatten(), layer := nn.Linear(72, 3), nn.BatchNorm1d(3))
+    layer.register_forward_pre_hook(lambda module, inputs: seen.append(len(inputs[0])) if module.training else None)
+    train(model, images, replace(SETTINGS, epochs=1, batch=count - 1), seed=0)
+    assert seen == [count]
+    train(model[:2], images, replace(SETTINGS, epochs=1, batch=1), seed=0)
+    assert seen == [count] + [1] * count

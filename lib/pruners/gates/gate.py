@@ -71,7 +71,7 @@ def stretched(values: Tensor) -> Tensor:
     return (values * (ZETA - GAMMA) + GAMMA).clamp(0, 1)
 
 
-KINDS = {
+KINDS = {  # a saved network names its kind by the place here: add others at the end
     "sigmoid": GateFunction(sigmoid, sigmoid_chain),
     "hard_sigmoid": GateFunction(hard_sigmoid, hard_sigmoid_chain),
     "hard_concrete": GateFunction(hard_concrete, binary=False),
@@ -99,6 +99,15 @@ class Gates(nn.Module):
         self.register_buffer("awake", awake)
         self.kind, self.k, self.tau, self.weights, self.place = kind, k, tau, weights, place
         self.drawn: Tensor | None = None
+
+    def get_extra_state(self) -> Tensor:
+        """Give k, tau and the place of `kind` in KINDS to the `state_dict()`: without them phi is another function."""
+        return torch.tensor([self.k, self.tau, list(KINDS).index(self.kind)], dtype=torch.float64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take k, tau and the kind from a `state_dict()`."""
+        self.k, self.tau, kind = state.tolist()
+        self.kind = list(KINDS)[int(kind)]
 
     def probability(self) -> Tensor:
         """Compute pi = g_k(phi), how likely each gate is open [units], with its gradient."""
@@ -175,8 +184,9 @@ class Gated(nn.Module):
         z = self.gates()
         if self.of_inputs:
             return self.layer(input * z)
-        if isinstance(self.layer, nn.Conv2d):  # a channel's weights are far fewer than its outputs
-            own = {"weight": z.view(-1, 1, 1, 1) * self.layer.weight}
+        plain = self.layer._parameters  # a mask, or what else computes a weight, has taken it out of there
+        if isinstance(self.layer, nn.Conv2d) and {"weight", "bias"} <= plain.keys():
+            own = {"weight": z.view(-1, 1, 1, 1) * self.layer.weight}  # far fewer than a channel's outputs
             if self.layer.bias is not None:
                 own["bias"] = z * self.layer.bias
             return _called_with(self.layer, own, input)
@@ -189,9 +199,6 @@ def _called_with(layer: nn.Module, own: dict[str, Tensor], inputs: Tensor) -> Te
     `torch.func.functional_call` does so for whole networks and takes a third of a small convolution's time for it.
     """
     parameters = layer._parameters
-    if own.keys() - parameters.keys():
-        how = "pruners.detach(model), or torch.nn.utils.parametrize.remove_parametrizations"
-        raise BadInput(f"a gated layer has a mask or another parametrization: bake it in first, {how}")
     layer._parameters = parameters | own
     try:
         return layer(inputs)
