@@ -34,7 +34,7 @@ CPU_WEIGHTS = ((1024, 1024), (3072, 768), (768, 3072), (4096, 4096))  # m, k; th
 CPU_BATCHES = (1, 2, 8, 64, 1024)
 SPARSITIES = (0.5, 0.75, 0.9, 0.95, 0.99)
 
-GPU_LARGE = [(10240, 10240, k) for k in (512, 1024, 2048, 4096, 8192, 12288, 16384, 20480)]  # m, n, k of figure 3
+GPU_LARGE = [(10240, 10240, k) for k in (512, 1024, 2048, 4096, 8192, 12288, 16384, 20480)]  # m, n, k; n is figure 3's
 GPU_TRANSFORMERS = [(4096, 4096, 1024), (1024, 4096, 4096), (11008, 2048, 4096), (4096, 2048, 11008)]
 GPU_TRANSFORMERS += [(12288, 2048, 12288), (49152, 2048, 12288)]  # GPT-3's, which section 3.2 names
 GPU_SMALL = [(4096, n, 4096) for n in (1, 8, 64)]  # where 2:4 is said to lose

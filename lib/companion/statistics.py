@@ -66,6 +66,10 @@ def interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
     replacement, the percentile bootstrap, would give too narrow an interval: one that is called 95 % covers the mean
     in 50, 75, 83 and 90 % of all samples of 2, 3, 5 and 10 normal values.)
 
+    It covers 95 % where seeds are about normal. Where rare ones fall far below the others, most samples hold none of
+    these, and the interval lies above the mean: of five seeds that are 1 +- 0.03, but one in ten of them 0.4, it covers
+    the mean of 0.94 in 59 %.
+
     Raises:
         BadInput: no list of finite numbers, or numbers too large to average; a confidence outside (0, 1).
     """
@@ -102,7 +106,9 @@ def ratio_of_means(ones: Sequence[float], others: Sequence[float], confidence: f
 
     A ratio r is inside where Student's t does not tell the mean of ones - r x others from 0 (Fieller 1954). Unlike the
     mean of each seed's own ratio, it is not carried away by one seed whose other is close to 0; and where the mean of
-    the others itself may be 0, it may be any number: the ends are infinite. They are not alike on both sides.
+    the others itself may be 0 the set is all numbers, or all but those between two. Of these two rays one has the
+    value; it is the interval if all others have one sign, such as returns above 0 have, since the other ray belongs to
+    a mean of the opposite sign. So an end may be infinite. The ends are not alike on both sides.
 
     Raises:
         BadInput: as `interval`; no pairs, or others whose mean is 0.
@@ -118,15 +124,19 @@ def ratio_of_means(ones: Sequence[float], others: Sequence[float], confidence: f
     if one.low == one.high and other.low == other.high:  # of two constants, whose interval would be rounding alone
         return Interval(value, value, value, count)
     (a, ab), (_, b) = np.cov(ones, others)
+    one_sign = min(others) > 0 or max(others) < 0
 
     def ends(seeds: int = count, sure: float = confidence) -> tuple[float, float]:
         factor = float(stats.t.ppf(0.5 + sure / 2, seeds - 1)) ** 2 / seeds
         square, rest = other.value**2 - factor * b, one.value**2 - factor * a
-        if square <= 0:
-            return -math.inf, math.inf
         middle = one.value * other.value - factor * ab
         half = math.sqrt(max(middle**2 - square * rest, 0.0))
-        return (middle - half) / square, (middle + half) / square
+        if square > 0:
+            return (middle - half) / square, (middle + half) / square
+        if square == 0 or half == 0 or not one_sign:
+            return -math.inf, math.inf
+        first, second = (middle + half) / square, (middle - half) / square  # those between them are outside
+        return (second, math.inf) if value > second else (-math.inf, first)
 
     return Interval(value, *ends(), count, at=ends, sure=lambda sure: ends(sure=sure))
 
@@ -242,6 +252,19 @@ def chance(measured: Interval, criterion: Mapping[str, object]) -> float:
         middle = math.sqrt(open_at * decided_at)
         open_at, decided_at = (open_at, middle) if decides(middle) else (middle, decided_at)
     return decided_at
+
+
+def by_holm(chances: Sequence[float]) -> np.ndarray:
+    """Adjust the chances of several tests that share one risk, in their order (Holm 1979): a test stands where its
+    adjusted chance is at most that risk, and that any stands by mistake is then no likelier than it.
+
+    The clearest has to be clear at the risk over the number of tests, the next at the risk over one less, and so on;
+    those behind the first that is not do not stand.
+    """
+    order = np.argsort(chances, kind="stable")
+    adjusted = np.empty(len(order))
+    adjusted[order] = np.maximum.accumulate((len(order) - np.arange(len(order))) * np.asarray(chances, float)[order])
+    return adjusted
 
 
 def together(verdicts: Sequence[str]) -> str:

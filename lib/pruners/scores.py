@@ -104,7 +104,7 @@ def seeded(seed: int | Sequence[int], runs: int | None = None) -> list[torch.Gen
 def snip(model: nn.Module, loss: Loss | Sequence[Loss], select: Select = None) -> Scores:
     """Score by |w dL/dw|: how much the loss changes, to first order, when a weight goes (paper 1, equation 1).
 
-    Paper 2, section 4.1, calls the same idea "instantaneous gradients". The model is not changed. Its mode (training
+    Paper 2, section 4.1, may mean the same by "instantaneous gradients". The model is not changed. Its mode (training
     or evaluation) is the caller's choice: in training mode batch norms update their running statistics, and dropout
     draws from torch's global generator. Weights that are frozen are scored as if they were not. A layer on which the
     loss does not depend is left out, with a warning.

@@ -9,6 +9,7 @@ from scipy import stats
 from lib.base import BadInput
 from lib.companion.statistics import (
     Interval,
+    by_holm,
     chance,
     check_criterion,
     interval,
@@ -93,6 +94,27 @@ def test_a_ratio_of_means_covers_the_truth_as_often_as_it_says():
     ones, others = draw.normal(3, 1, (4000, 5)), draw.normal(4, 1, (4000, 5))
     inside = [found.low <= 0.75 <= found.high for found in map(ratio_of_means, ones, others)]
     assert np.mean(inside) == pytest.approx(0.95, abs=0.01)
+
+
+def test_of_two_rays_a_ratio_of_positive_returns_has_the_one_with_its_value():
+    begin, end = np.array([712.7, 1119.2, 2114.2]), np.array([2719.2, 3684.8, 3843.4])
+    found = ratio_of_means(end, begin)
+    assert interval(begin).low < 0  # so that the mean may be 0
+    assert (found.low, found.high) == (pytest.approx(1.403, abs=1e-3), math.inf)
+    assert interval(end - found.low * begin).low == pytest.approx(0, abs=1e-6)
+    below = ratio_of_means(-end, begin)
+    assert (below.low, below.high) == (-math.inf, pytest.approx(-found.low))
+    assert found.low < found.at(4)[0] < found.value
+    assert found.sure(0.9)[0] > found.low > found.sure(0.96)[0]
+
+
+def test_the_chances_of_tests_that_share_a_risk():
+    assert by_holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    draw = np.random.default_rng(0)
+    chances = draw.random((2000, 8)) * np.array([1e-9] * 3 + [1] * 5)  # three clear ones, of five nothing is true
+    by_mistake = [(by_holm(one)[3:] <= 0.05).any() for one in chances]
+    assert 0.035 < np.mean(by_mistake) < 0.065
+    assert all((by_holm(one)[:3] <= 0.05).all() for one in chances)
 
 
 def test_a_ratio_to_what_may_be_zero_may_be_any_number():

@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from lib import base
 from lib.base import BadInput
+from lib.companion import statistics
 from lib.companion.claims.judge import MISSING
 from lib.companion.claims.papers import Paper
 from lib.companion.results import read_cells, read_claims
@@ -21,7 +21,7 @@ from lib.companion.sweep.settings import SCALES
 # what a note says where something was written or changed after a look
 LOOKED = (
     r"\b(?:known|seen|in sight|looked at|the criterion was changed|was added after|were added after|first asked|"
-    r"changed after|had been met)\b"
+    r"changed after|had been met|first look|tried it)\b"
 )
 
 
@@ -87,11 +87,10 @@ def by_holm(cells: pd.DataFrame, risk: float = 0.05) -> dict[str, str]:
     """Find the verdict of each claim of several cells if these shared one risk to be decided by chance.
 
     A claim is partly reproduced, or differs, as soon as one of its cells is decided; so the more cells, the more often
-    chance decides one. By Holm's rule (1979) the cell that is clearest has to be clear at the risk over the number of
-    cells, the next at the risk over one less, and so on; those behind the first that is not are undecided. How clear a
-    cell is stands in its column `chance`; one of which it is not known counts as not clear. Moot cells do not count,
-    and a claim that all of its cells reproduce is left as it is: each of them had its own risk, and chance would need
-    all.
+    chance decides one. By Holm's rule (`statistics.by_holm`) those cells are undecided that are not clear enough. How
+    clear a cell is stands in its column `chance`; one of which it is not known counts as not clear. Moot cells do not
+    count, and a claim that all of its cells reproduce is left as it is: it is false where one cell is, and then that
+    cell's interval has to be mistaken, whose risk is the same however many others there are.
 
     Args:
         cells: as `read_cells` gives them, each claim's of one scale.
@@ -101,10 +100,10 @@ def by_holm(cells: pd.DataFrame, risk: float = 0.05) -> dict[str, str]:
         if len(mine) > 1 and set(mine.verdict) != {REPRODUCED}:
             rows = mine.to_dict("records")
             chances = pd.to_numeric(mine.chance).fillna(1.0).to_numpy()
-            order = np.argsort(chances, kind="stable")
-            adjusted = np.maximum.accumulate((len(rows) - np.arange(len(rows))) * chances[order])
-            stands = dict(zip(order, adjusted <= risk, strict=True))
-            found[name] = together([row["verdict"] if stands[at] else UNDECIDED for at, row in enumerate(rows)])
+            stands = statistics.by_holm(chances) <= risk
+            found[name] = together(
+                [row["verdict"] if one else UNDECIDED for row, one in zip(rows, stands, strict=True)]
+            )
     return found
 
 

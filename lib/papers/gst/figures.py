@@ -47,6 +47,11 @@ def curves(
         axes.fill_between(mean.index, by_step.min(), by_step.max(), color=METHODS[method][1], alpha=0.15, linewidth=0)
 
 
+def short(cell: str) -> str:
+    """Shorten a cell's name to that of its way of training: "HalfCheetah-v4, GST, B = 4 to the end" to its end."""
+    return cell.split(", ", 1)[1].removeprefix("GST, ")
+
+
 def leads(axes: Axes, runs: pd.DataFrame, chosen: Mapping[str, object]) -> dict[str, Interval]:
     """Draw how much more each of the chosen ways earns than dense agents, as `plots.differences_with_intervals`.
 
@@ -56,11 +61,10 @@ def leads(axes: Axes, runs: pd.DataFrame, chosen: Mapping[str, object]) -> dict[
         What was drawn, by that name: `returns.lead`.
     """
     found, seeds = lead(runs, chosen), lead_by_seed(runs, chosen)
-    short = {cell: cell.split(", ", 1)[1].removeprefix("GST, ") for cell in found}
-    plots.known_intervals(axes, {short[cell]: (one, list(seeds[cell].values())) for cell, one in found.items()})
+    plots.known_intervals(axes, {short(cell): (one, list(seeds[cell].values())) for cell, one in found.items()})
     axes.axvline(0, color="black", linestyle="--", linewidth=1)
     axes.set_xlabel("return minus dense, % of the mean dense return")
-    return {short[cell]: one for cell, one in found.items()}
+    return {short(cell): one for cell, one in found.items()}
 
 
 def against_dense(runs: pd.DataFrame, dense: pd.DataFrame, evaluations: int = 5) -> pd.DataFrame:

@@ -47,7 +47,8 @@ def late_gain(runs: pd.DataFrame, part: float = END, chosen: Mapping[str, object
     """Measure by how many percent the dense agents' mean return rises in the last part of their steps: {env: percent}.
 
     Evaluations of half that part are averaged, those before its begin and those before its end. An agent that still
-    rises shows how fast it learns, not what it has learned; one that earned nothing before does not count.
+    rises shows how fast it learns, not what it has learned. Where they earned nothing before on average there is no
+    percentage.
 
     Args:
         chosen: which dense agents, such as {"env": "breakout"}; None: those of all environments.
@@ -62,7 +63,8 @@ def late_gain(runs: pd.DataFrame, part: float = END, chosen: Mapping[str, object
     both = pd.concat({"begin": before(1 - part), "end": before(1.0)}, axis=1).dropna()
     return {
         env: ratio_of_means(one.end, one.begin).through(lambda ratio: 100 * (ratio - 1))
-        for env, one in both[both.begin > 0].groupby(level="env")
+        for env, one in both.groupby(level="env")
+        if one.begin.mean() > 0
     }
 
 
@@ -73,8 +75,8 @@ def lead(
     steps: int | None = None,
     part: tuple[float, float] | list[float] = (1 - END, 1.0),
 ) -> dict[str, Interval]:
-    """Measure how much more the chosen runs earn than others of the same seeds, in percent of the dense return in the
-    end.
+    """Measure how much more the chosen runs earn than others of the same seeds, in percent of the mean dense
+    return in the end.
 
     Args:
         part: of the training, see `ends`.
@@ -134,8 +136,8 @@ def refuse_poor(returns: pd.Series, who: str = "a dense agent") -> None:
 
 
 def gap_after_shift(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None = None) -> dict[str, Interval]:
-    """Measure how much more a run earns than the dense agent after its shift, in percent of the dense return in the
-    end: below 0 where there is something to recover from.
+    """Measure how much more a run earns than the dense agent after its shift, in percent of the mean dense
+    return in the end: below 0 where there is something to recover from.
 
     After the shift: the evaluations of the first fifth of the steps that were left. A run without a shift, or without
     an evaluation there, is left out. A row has the return before its step's pruning and the sparsity after it
@@ -169,7 +171,7 @@ def _gaps(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None) -
 
 def recovery(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int | None = None) -> dict[str, Interval]:
     """Measure how much higher above the dense agent a run is in the end than after its shift (`gap_after_shift`), in
-    percent of the dense return in the end.
+    percent of the mean dense return in the end.
     """
     after, end = _gaps(runs, chosen, steps), _leads(runs, chosen, steps=steps)
     return {
@@ -221,7 +223,7 @@ def spared_at_shift(
     runs: pd.DataFrame, chosen: Mapping[str, object], against: Mapping[str, object], evaluations: int = 3
 ) -> dict[str, Interval]:
     """Measure how much less the chosen runs lose at their shift than others of the same seed at theirs, in percent of
-    the dense return in the end.
+    the mean dense return in the end.
 
     What is lost is the mean return of so many evaluations before the shift minus that of as many from it on. A seed
     without a shift, or with fewer evaluations on one side, is left out.

@@ -12,7 +12,7 @@ from scipy import stats
 from lib.base import BadInput
 from lib.companion.cells import Values, by_cell
 from lib.companion.pairs import Kind, chosen, last, paired, refuse_wrong
-from lib.companion.statistics import Interval, ratio_of_means
+from lib.companion.statistics import Interval, by_holm, ratio_of_means
 from lib.papers.offline_rl.file_sizes import bcq_networks, megabytes
 from lib.papers.offline_rl.layer_measures import (  # noqa: F401 (claims look all measures of a paper up here)
     INDEX,
@@ -165,7 +165,7 @@ def late_gain(
     percent}, with the interval of `ratio_of_means`.
 
     An agent that still rises shows how fast it learns, not what it has learned. Agents count that were evaluated where
-    the last share begins, and earned something there.
+    the last share begins; where they earned nothing there on average, there is no percentage.
 
     Raises:
         WentWrong: a return is NaN.
@@ -174,10 +174,11 @@ def late_gain(
     steps = dense.groupby(INDEX).step.transform("max")
     refuse_wrong(dense.set_index([*INDEX, "step"])["return"])
     begin = dense[(dense.step - (1 - share) * steps).abs() < 0.5].set_index(INDEX)["return"]
-    both = pd.concat({"begin": begin[begin > 0], "end": dense[dense.step == steps].set_index(INDEX)["return"]}, axis=1)
+    both = pd.concat({"begin": begin, "end": dense[dense.step == steps].set_index(INDEX)["return"]}, axis=1)
     return {
         "/".join(where): ratio_of_means(one.end, one.begin).through(lambda ratio: 100 * (ratio - 1))
         for where, one in both.dropna().groupby(level=["data", "env"])
+        if one.begin.mean() > 0
     }
 
 
@@ -192,10 +193,10 @@ def share_kept(
     """Compute the share of all experiments in which pruned agents keep so much of their return on average.
 
     An experiment is an algorithm with a pruner on an environment; it keeps its return where the mean of its pruned
-    agents is at least so much of that of the dense ones (`kept_return`, which says what `learned` is). The 95 %
-    interval is of how many experiments keep it, each as likely as Student's t of its own seeds says that the first mean
-    lies above that share of the second, and independently of the others; one of a single seed, which says nothing of
-    its spread, may turn out either way.
+    agents is at least so much of that of the dense ones (`kept_return`, which says what `learned` is). The interval is
+    of how many true means lie above that bound: from as many as Student's t shows to keep their return to all but those
+    that it shows to lose it, where the tests of one side share a risk of 2.5 % by Holm's rule. That holds, too, where
+    experiments share their dense agents. A single seed shows neither.
 
     Returns:
         {"data/n experiments": share}.
@@ -213,29 +214,21 @@ def _share_above(experiments: Sequence[np.ndarray]) -> Interval:
     value = float(np.mean([above.mean() >= 0 for above in experiments]))
 
     def ends(sure: float = 0.95, seeds: int | None = None) -> tuple[float, float]:
-        least, most = (_how_many([_keeps(above, lone, seeds) for above in experiments]) for lone in (0.0, 1.0))
-        low = np.searchsorted(least.cumsum(), 0.5 - sure / 2, side="right")
-        high = np.searchsorted(most[::-1].cumsum(), 0.5 - sure / 2, side="right")
-        return min(float(low / len(experiments)), value), max(float(1 - high / len(experiments)), value)
+        risk = (1 - sure) / 2
+        keep = by_holm([_chance(above, seeds) for above in experiments]) <= risk
+        lose = by_holm([_chance(-above, seeds) for above in experiments]) <= risk
+        return float(keep.mean()), float(1 - lose.mean())
 
     return Interval(value, *ends(), min(map(len, experiments)), at=lambda seeds: ends(seeds=seeds), sure=ends)
 
 
-def _keeps(above: np.ndarray, lone: float, seeds: int | None = None) -> float:
-    """How likely the mean is 0 or more of which a sample was seen, or were it of so many seeds; `lone` of one value."""
+def _chance(above: np.ndarray, seeds: int | None = None) -> float:
+    """How likely a sample's mean is as high as it is, or were it of so many seeds, if the true one is 0 at most."""
     if len(above) == 1:
-        return lone
+        return 1.0
     seeds = len(above) if seeds is None else seeds
     error = above.std(ddof=1) / math.sqrt(seeds)
-    return float(stats.t.cdf(above.mean() / error, seeds - 1)) if error else float(above.mean() >= 0)
-
-
-def _how_many(likely: Sequence[float]) -> np.ndarray:
-    """The distribution of how many of some independent events come about, [none, one, ..., all]."""
-    found = np.ones(1)
-    for one in likely:
-        found = np.convolve(found, [1 - one, one])
-    return found
+    return float(stats.t.sf(above.mean() / error, seeds - 1)) if error else float(above.mean() < 0)
 
 
 def unseen(runs: pd.DataFrame, algorithm: str, pruner: str, sparsity: float, scaled: bool) -> Values:

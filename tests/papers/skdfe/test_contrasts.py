@@ -201,3 +201,21 @@ def test_what_seeds_do_on_single_speakers_is_never_more_than_what_speakers_do():
     assert 0 <= found.of_seeds <= 1
     assert np.isfinite(ends).all()
     assert ends[0] <= found.value <= ends[1]
+
+
+def test_each_system_varies_by_its_own_number_of_seeds_and_more_seeds_are_of_each():
+    """Without speakers, and no other systems, an interval of uneven seeds is Welch's, which SciPy has."""
+    draw = np.random.default_rng(3)
+    noisy, quiet = 1 + 0.004 * draw.standard_normal(5), 1 + 0.001 * draw.standard_normal(12)
+    index = pd.MultiIndex.from_tuples(
+        [*(("a", seed) for seed in range(5)), *(("b", seed) for seed in range(12))], names=["system", "seed"]
+    )
+    errors = pd.DataFrame(np.repeat(np.concatenate([noisy, quiet])[:, None], 4, axis=1), index=index)
+    found = log_interval(errors, {"a": 1, "b": -1})
+    welch = stats.ttest_ind(noisy, quiet, equal_var=False).confidence_interval()
+    assert (found.low, found.high) == pytest.approx((welch.low, welch.high), rel=0.01)
+    assert found.at(5) == (found.low, found.high)
+    spread = noisy.var(ddof=1) / 12 + quiet.var(ddof=1) / 12  # twelve of each, where only the first has fewer
+    freedom = spread**2 / ((noisy.var(ddof=1) / 12) ** 2 / 11 + (quiet.var(ddof=1) / 12) ** 2 / 11)
+    low, high = found.at(12)
+    assert (high - low) / 2 == pytest.approx(stats.t.ppf(0.975, freedom) * math.sqrt(spread), rel=0.01)

@@ -72,10 +72,10 @@ def test_without_a_spread_over_speakers_the_spread_over_seeds_is_pooled_over_all
 
 
 def test_where_the_compared_vary_more_theirs_is_taken_with_their_degrees_of_freedom_alone():
-    # relative variances 0.02, 0.02 and 0.08: pooled 0.04 with three degrees, of the compared 0.05 with two
+    # relative variances 0.02, 0.02 and 0.08: pooled 0.04 with three degrees, of the compared 0.01 + 0.04 with Welch's
     table = runs({PLAIN: [[9.0] * 4, [11.0] * 4], BOTH: [[18.0] * 4, [22.0] * 4], LARGE: [[8.0] * 4, [12.0] * 4]})
     found = measures.improvement(table, [BOTH], [LARGE])[CELL]
-    assert half(found) == pytest.approx(stats.t.ppf(0.975, 2) * math.sqrt(0.05 * (1 / 2 + 1 / 2)))
+    assert half(found) == pytest.approx(stats.t.ppf(0.975, 0.05**2 / (0.01**2 + 0.04**2)) * math.sqrt(0.05))
 
 
 def test_an_interval_called_95_percent_covers_about_as_much_with_two_seeds():

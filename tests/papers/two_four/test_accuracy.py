@@ -33,6 +33,13 @@ def test_the_last_epoch_counts_never_the_best():
     assert len(ends) == 8
 
 
+def test_a_level_is_read_of_one_network_in_the_end():
+    assert measures.accuracy(RUNS, "retrained", "a") == {"digits/a": {0: 91.5, 1: 79.0}}
+    assert measures.accuracy(RUNS, "retrained", "c") == {}
+    with pytest.raises(BadInput, match="gradient"):
+        measures.accuracy(RUNS, "gradient", "a")
+
+
 def test_differences_are_paired_by_seed_within_data_and_network():
     found = measures.difference(RUNS, "retrained", against="dense")
     assert found == {
