@@ -36,9 +36,10 @@ from lib.kernels.two_four import DTYPES, compress, decompress
 from lib.pruners.grouped import Grouped
 from lib.pruners.kinds import Layout, layout_of
 from lib.pruners.layers import prunable, refuse_no_model, refuse_replicated, refused, survey
-from lib.pruners.masks import Masked, attach, lift
+from lib.pruners.masks import Masked, attach, lift, refuse_inference
 
 FORMS = ("bitmap", "two_four")
+SLOPES = "gates._extra_state"  # see `gates.Gates.get_extra_state`
 NOTES = "pruners.save"  # in the file's metadata: which weights are masked, which are the same, a checksum
 
 
@@ -95,6 +96,7 @@ def save(model: nn.Module, path: str | Path, form: str = "bitmap") -> None:
 def load(path: str | Path, model: nn.Module) -> None:
     """Put what `save` wrote into a model of the same class, and attach the masks; others that it has are taken off.
 
+    Of a file that an older version has written of a gated model, which has no slopes, the gates keep the model's own.
     The model is left as it was if the file does not fit it. The state of an optimizer that was made before the masks
     fits one that is made before this call (`attach`). A model that `sparse` has made is loaded before it is.
 
@@ -106,14 +108,14 @@ def load(path: str | Path, model: nn.Module) -> None:
     own, held = plain(model)
     name_of = Path(path).name
     for names, what in (
-        (own.keys() - state.keys(), "lacks"),
+        ({name for name in own.keys() - state.keys() if not name.endswith(SLOPES)}, "lacks"),
         (state.keys() - own.keys(), "has, and the model has not,"),
     ):
         if names:
             raise BadInput(f"{name_of} {what} {min(names)}: {_cure(own.keys(), state.keys())}")
-    for name, mine in own.items():
-        if mine.shape != (tensor := state[name]).shape or mine.dtype != tensor.dtype:
-            found, expected = (f"{list(one.shape)} of {one.dtype}" for one in (tensor, mine))
+    for name in (name for name in own if name in state):
+        if own[name].shape != (tensor := state[name]).shape or own[name].dtype != tensor.dtype:
+            found, expected = (f"{list(one.shape)} of {one.dtype}" for one in (tensor, own[name]))
             raise BadInput(f"{name_of}: {name} is {found}, the model's is {expected}")
     if masks or held:
         layers = prunable(model)
@@ -124,6 +126,7 @@ def load(path: str | Path, model: nn.Module) -> None:
                 why = refused(model).get(name, "it is no prunable weight of the model")
                 raise BadInput(f"{name_of} has a mask on {name}, which cannot be attached: {why}")
         refuse_replicated(model, [layer for layer in layers if layer.name in held.keys() - masks.keys()])
+        refuse_inference(layers)
         with _grouped_as(model, state):
             attach(model, {name: mask for name, mask in masks.items() if name in names})
         lift(model, held.keys() - masks.keys())

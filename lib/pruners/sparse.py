@@ -52,7 +52,8 @@ def sparse(model: nn.Module, select: Select = None) -> nn.Module:
         elif layer.tied:
             whys[layer.name] = "it shares its weight with another layer"
         elif beneath(layer) or len(behind(layer.module)[layer.attribute]) > 1:
-            whys[layer.name] = "its weight is computed from other numbers; pruners.detach the model first"
+            ways = "pruners.detach, or torch.nn.utils.parametrize.remove_parametrizations, first"
+            whys[layer.name] = f"its weight is computed from other numbers: {ways}"
         elif called_besides(layer.module):
             whys[layer.name] = "it has hooks, which a sparse layer would not call"
         elif "bias" not in layer.module._parameters:

@@ -182,6 +182,16 @@ class Examples:
                 yield ready
 
 
+def in_batches(order: Tensor, size: int) -> tuple[Tensor, ...]:
+    """Split the places of an epoch's examples; a single one that is left joins the last batch: of one there is no batch
+    norm.
+    """
+    batches = order.split(size)
+    if 1 == len(batches[-1]) < size and len(batches) > 1:
+        return (*batches[:-2], torch.cat(batches[-2:]))
+    return batches
+
+
 def crop_flip(images: Tensor, draw: torch.Generator, pad: int = 4) -> Tensor:
     """Shift each image by up to `pad` pixels (zeros come in) and mirror half of them. [N, C, H, W] -> the same."""
     count, _, height, width = images.shape

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from lib.base import BadInput, Count, naming, refuse_outside, refuse_uncounted
 from lib.pruners import gates
 from lib.training.checkpoints import Session
-from lib.training.examples import AUGMENTS, Examples
+from lib.training.examples import AUGMENTS, Examples, in_batches
 from lib.training.precision import autocast, check
 from lib.training.seeds import seed_of
 from lib.training.supervised import accuracy, channels_last, hold_out
@@ -328,7 +328,7 @@ def _epoch(
     total = torch.zeros((), device=order.device)
     estimate = gates.plain if settled else gates.ESTIMATORS[settings.estimator]
     cost = gates.penalty(model, rates).detach()
-    for inputs, labels in examples.train_batches(order.split(settings.batch), settings.augment, draw):
+    for inputs, labels in examples.train_batches(in_batches(order, settings.batch), settings.augment, draw):
 
         def loss(network: nn.Module, inputs=inputs, labels=labels) -> torch.Tensor:
             with autocast(order.device, settings.precision):

@@ -18,7 +18,7 @@ from lib.data.folder import Images
 from lib.training.callbacks import Callback
 from lib.training.checkpoints import Session, Together
 from lib.training.evaluation import measuring, predicted
-from lib.training.examples import AUGMENTS, Examples
+from lib.training.examples import AUGMENTS, Examples, in_batches
 from lib.training.precision import autocast, check
 from lib.training.seeds import seed_of
 
@@ -195,7 +195,7 @@ def _epoch(
     torch.manual_seed(seed)  # dropout, where a model has it
     draw = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(examples.train_labels), generator=draw).to(examples.train_labels.device)
-    batches = _batches(order, settings.batch)
+    batches = in_batches(order, settings.batch)
     total = torch.zeros((), device=order.device)
     drawn = examples.train_batches(batches, settings.augment, draw)
     for step, (inputs, labels) in enumerate(drawn):
@@ -211,14 +211,6 @@ def _epoch(
             callback.step(epoch * len(batches) + step + 1)
         total += loss.detach() * len(labels)
     return float(total) / len(order)
-
-
-def _batches(order: torch.Tensor, size: int) -> tuple[torch.Tensor, ...]:
-    """The epoch's order in batches; a single example that is left joins the last: of one there is no batch norm."""
-    batches = order.split(size)
-    if 1 == len(batches[-1]) < size and len(batches) > 1:
-        return (*batches[:-2], torch.cat(batches[-2:]))
-    return batches
 
 
 def learning_rate(settings: Training, epochs: float) -> float:

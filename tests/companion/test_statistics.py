@@ -104,6 +104,11 @@ def test_of_two_rays_a_ratio_of_positive_returns_has_the_one_with_its_value():
     assert interval(end - found.low * begin).low == pytest.approx(0, abs=1e-6)
     below = ratio_of_means(-end, begin)
     assert (below.low, below.high) == (-math.inf, pytest.approx(-found.low))
+    others = np.array([2.9946, 1.8939, 1.0987])  # in proportion there are no rays, whatever rounding says
+    assert (ratio_of_means(0.664911 * others, others).low, ratio_of_means(0.664911 * others, others).high) == (
+        -math.inf,
+        math.inf,
+    )
     assert found.low < found.at(4)[0] < found.value
     assert found.sure(0.9)[0] > found.low > found.sure(0.96)[0]
 

@@ -108,15 +108,6 @@ def test_a_gated_convolution_is_called_with_weights_times_z_and_keeps_its_own(bi
     assert layer.weight is own["weight"]
 
 
-def test_a_convolution_that_is_masked_under_its_gates_computes_with_both():
-    model = gates.gated(lenet5(), ["conv1"]).eval()
-    before, images = copy.deepcopy(model), torch.randn(2, 1, 28, 28)
-    pruners.attach(model, masks := pruners.unstructured(pruners.magnitude(model), 0.5))
-    before.conv1.layer.weight.data.mul_(masks["conv1.layer.weight"])
-    pruners.attach(before, {name: mask for name, mask in masks.items() if name != "conv1.layer.weight"})
-    torch.testing.assert_close(model(images), before(images))
-
-
 def test_the_gate_of_a_normalised_convolution_stands_behind_the_norm():
     model = gates.gated(small_resnet(), ["blocks.0.conv1"])
     assert isinstance(model.blocks[0].bn1, gates.Gated)

@@ -1,5 +1,6 @@
 """Laws of `gates.trace`: a forward pass is followed as it is written, and left as it was."""
 
+import copy
 import warnings
 
 import pytest
@@ -8,6 +9,7 @@ from torch import nn
 
 from lib import pruners
 from lib.base import BadInput
+from lib.models.lenet import lenet5
 from lib.pruners import gates
 
 
@@ -243,3 +245,14 @@ def test_gates_that_are_called_twice_are_refused_and_so_is_a_hooked_weight_in_gr
     hooked = nn.utils.weight_norm(nn.Conv2d(8, 8, 3, groups=8))
     with pytest.raises(BadInput, match=r"^1\.weight is computed by a hook, so that its units cannot be cut"):
         gates.trace(nn.Sequential(nn.Conv2d(2, 8, 3), hooked))
+
+
+def test_a_convolution_that_is_masked_under_its_gates_computes_with_both():
+    model = gates.gated(lenet5(), ["conv1"]).eval()
+    before, images = copy.deepcopy(model), torch.randn(2, 1, 28, 28)
+    pruners.attach(model, masks := pruners.unstructured(pruners.magnitude(model), 0.5))
+    before.conv1.layer.weight.data.mul_(masks["conv1.layer.weight"])
+    pruners.attach(before, {name: mask for name, mask in masks.items() if name != "conv1.layer.weight"})
+    torch.testing.assert_close(model(images), before(images))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model.conv1(images).dtype == before.conv1(images).dtype == torch.bfloat16

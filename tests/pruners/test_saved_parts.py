@@ -70,3 +70,22 @@ def test_what_cannot_be_attached_leaves_the_tables_as_they_were(tmp_path: Path):
     with pytest.raises(BadInput, match=r"^2\.weight was made under torch\.inference_mode"):
         pruners.load(tmp_path / "released.safetensors", loaded)
     assert all(torch.equal(gs.tables(loaded)[name], before[name]) for name in before)
+
+
+def test_a_file_of_before_slopes_were_in_it_leaves_the_models_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    model, loaded = gates.gated(small_lenet(), seed=1), gates.gated(small_lenet(), k=3.0, seed=2)
+    with monkeypatch.context() as before:
+        before.delattr(gates.Gates, "get_extra_state")
+        before.delattr(gates.Gates, "set_extra_state")
+        pruners.save(model, tmp_path / "old.safetensors")
+    pruners.load(tmp_path / "old.safetensors", loaded)
+    assert all(torch.equal(one.phi, two.phi) for one, two in zip(*map(gates.gates_of, (model, loaded)), strict=True))
+    assert {one.k for one in gates.gates_of(loaded)} == {3.0}
+
+
+def test_a_model_that_was_made_for_inference_is_refused_before_its_tables_change(tmp_path: Path):
+    pruners.save(released(), tmp_path / "released.safetensors")
+    with torch.inference_mode():
+        loaded = grouped(1)
+    with pytest.raises(BadInput, match=r"^0\.weight was made under torch\.inference_mode"):
+        pruners.load(tmp_path / "released.safetensors", loaded)

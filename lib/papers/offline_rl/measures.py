@@ -215,17 +215,19 @@ def _share_above(experiments: Sequence[np.ndarray]) -> Interval:
 
     def ends(sure: float = 0.95, seeds: int | None = None) -> tuple[float, float]:
         risk = (1 - sure) / 2
-        keep = by_holm([_chance(above, seeds) for above in experiments]) <= risk
-        lose = by_holm([_chance(-above, seeds) for above in experiments]) <= risk
+        chances = np.array([_chance(above, seeds) for above in experiments])
+        keep, lose = (by_holm(one) <= risk for one in (chances, 1 - chances))
         return float(keep.mean()), float(1 - lose.mean())
 
     return Interval(value, *ends(), min(map(len, experiments)), at=lambda seeds: ends(seeds=seeds), sure=ends)
 
 
 def _chance(above: np.ndarray, seeds: int | None = None) -> float:
-    """How likely a sample's mean is as high as it is, or were it of so many seeds, if the true one is 0 at most."""
+    """How likely a sample's mean is as high as it is, or were it of so many seeds, if the true one is below 0; 0.5 of a
+    single seed, which says neither. Where all seeds agree, 0.0 or 1.0.
+    """
     if len(above) == 1:
-        return 1.0
+        return 0.5
     seeds = len(above) if seeds is None else seeds
     error = above.std(ddof=1) / math.sqrt(seeds)
     return float(stats.t.sf(above.mean() / error, seeds - 1)) if error else float(above.mean() < 0)

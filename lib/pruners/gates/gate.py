@@ -190,7 +190,8 @@ class Gated(nn.Module):
             if self.layer.bias is not None:
                 own["bias"] = z * self.layer.bias
             return _called_with(self.layer, own, input)
-        return self.layer(input) * z[:, None, None]
+        found = self.layer(input)
+        return found * z[:, None, None].to(found.dtype)
 
 
 def _called_with(layer: nn.Module, own: dict[str, Tensor], inputs: Tensor) -> Tensor:

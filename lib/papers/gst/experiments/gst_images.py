@@ -16,7 +16,6 @@ with a bitmap on coefficients (`coefficient_ratio`). `share` is P_comp / P_total
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
@@ -33,7 +32,7 @@ from lib.models.resnet import resnet32, small_resnet
 from lib.papers.gst.experiments import methods
 from lib.papers.gst.experiments.algorithm import GroupSparseTraining, begin, share
 from lib.papers.gst.experiments.methods import METHODS, RATIOS, Blocks, RewardPruning
-from lib.training.examples import Examples
+from lib.training.examples import Examples, in_batches
 from lib.training.seeds import seed_of
 from lib.training.supervised import Training, accuracy, hold_out, train
 
@@ -109,7 +108,7 @@ def run(configuration: dict, context: Context) -> list[dict]:
     model = NETWORKS[configuration["network"]](data.classes).to(context.device)
     layers = chosen(model, configuration["first"], configuration["last"])
     if configuration["method"] != "dense":
-        updates = training.epochs * math.ceil(len(examples.train_labels) / training.batch)
+        updates = training.epochs * len(in_batches(torch.arange(len(examples.train_labels)), training.batch))
         methods.RewardPruning(**configuration["pruning"]).refuse_never(updates)
     compression = methods.compression(configuration, layers, reward="evaluation")
     begin(model, compression)

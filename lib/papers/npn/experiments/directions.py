@@ -10,7 +10,8 @@
                stage 2 ends, and what lets a unit be woken. It sets no k in stage 1, so gates begin at its layers' own,
                7, and learn from the first epoch on; where it expands, stage 2 has k = 1
 
-All have the same seed and are trained for the same number of epochs in all; an expansion that ends by itself has fewer.
+All have the same seed and are trained for the same number of epochs in all; an expansion that ends by itself has fewer,
+and one that is given a longer stage 2 may have more.
 Where stage 2 lasts until sizes rest (`GatedTraining.rest`), the rivals are trained for as many epochs as sparsify was.
 Dense starts its optimizer anew after stage 1, as magnitude has to. Expand holds out a part of the training examples as
 its validation split; the others have none. A final size is the number of units that are live (column

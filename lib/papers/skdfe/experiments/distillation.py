@@ -18,6 +18,7 @@ from lib.data.speech.utterances import Utterances
 from lib.models.bifpn import SelfTeacher
 from lib.models.speaker_resnet import EMBEDDING, NETWORKS, SpeakerResNet
 from lib.training.checkpoints import Session, checksum
+from lib.training.examples import in_batches
 from lib.training.precision import autocast, check
 from lib.training.seeds import seed_of
 from lib.training.supervised import learning_rate
@@ -291,7 +292,7 @@ def _epoch(
     """Learn from one crop of every utterance and return the mean loss."""
     learner.train()
     draw = torch.Generator().manual_seed(seed)
-    batches = torch.randperm(len(utterances), generator=draw).split(settings.batch)
+    batches = in_batches(torch.randperm(len(utterances), generator=draw), settings.batch)
     total = torch.zeros((), device=device)
     for step, chosen in enumerate(batches):
         for group in optimizer.param_groups:

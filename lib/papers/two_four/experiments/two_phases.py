@@ -101,7 +101,7 @@ def kept_rows(context: Context, name: str, units: int, compare: Callable[[], lis
         return kept
     rows = compare()
     if path is not None:
-        checkpoints.write(rows, path)
+        checkpoints.write(checkpoints.python(rows), path)
         for state in path.parent.glob("second_*.pt"):
             state.unlink()
     return rows
