@@ -308,4 +308,5 @@ def test_what_was_found_of_paper_3_says_the_schedule_of_its_runs():
     plain = plain[plain.epoch == plain.epoch.max()]
     assert plain.epoch.max() == runs.epoch.max()
     assert f"ResNet34 ({words[plain.seed.nunique()]} seeds) makes" in found
-    assert f"ResNet50, after {deeper} epochs, " in found
+    by_50 = words[runs.seed[runs.network == "resnet50"].nunique()]
+    assert f"ResNet50, after {deeper} epochs ({by_50} seeds), " in found
