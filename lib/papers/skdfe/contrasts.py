@@ -99,20 +99,19 @@ def _of_systems(relative: pd.DataFrame, coefficients: pd.Series) -> Callable[[in
     within = relative.groupby(level="system").apply(_within)[coefficients.index]
     pooled = (variances * (seeds[several] - 1)).sum() / (seeds[several] - 1).sum()
 
-    def own(number: int) -> tuple[pd.Series, pd.Series]:
-        each = seeds[coefficients.index].clip(lower=number)
-        return coefficients**2 / each * variances[coefficients.index], each - 1
-
+    theirs, least = variances[coefficients.index], seeds[coefficients.index]
+    first = coefficients**2 / least
     # if the contrast's own systems vary more, the others say nothing about it; decided once, for any number
-    alone = own(0)[0].sum() > pooled * (coefficients**2 / seeds[coefficients.index]).sum()
+    alone = (first * theirs).sum() > pooled * first.sum()
 
     def at(number: int) -> _Seeds:
-        weights = coefficients**2 / seeds[coefficients.index].clip(lower=number)
+        each = least.clip(lower=number)
+        weights = coefficients**2 / each
         falls = float(weights @ within)
         if not alone:
             return _Seeds(pooled * weights.sum(), (seeds[several].clip(lower=number) - 1).sum(), falls)
-        parts, freedoms = own(number)
-        return _Seeds(parts.sum(), parts.sum() ** 2 / (parts**2 / freedoms).sum(), falls)
+        parts = weights * theirs
+        return _Seeds(parts.sum(), parts.sum() ** 2 / (parts**2 / (each - 1)).sum(), falls)
 
     return at
 
