@@ -160,9 +160,14 @@ def score_lead(
     return found
 
 
-def score(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int = 0) -> Values:
-    """Compute what players earn in the last fifth of a training of at least so many steps, in the game's points."""
-    return _beyond(played(runs, steps), chosen, {}, lambda both: both.one, "return")
+def score(runs: pd.DataFrame, chosen: Mapping[str, object], steps: int = 0, until: float = float("inf")) -> Values:
+    """Compute what players earn in the last fifth of a training, in the game's points.
+
+    Args:
+        steps: only of trainings of at least so many steps.
+        until: as if a training had ended after so many of its steps.
+    """
+    return _beyond(played(runs[runs.step <= until], steps), chosen, {}, lambda both: both.one, "return")
 
 
 def played(runs: pd.DataFrame, steps: int = 0) -> pd.DataFrame:

@@ -290,6 +290,9 @@ def test_players_are_compared_over_the_last_fifth_in_percent_of_their_rival():
     assert measures.score(runs, {"method": "dense"}) == {"bricks a2c, dense": {0: 10.0, 1: 20.0}}
     assert measures.score(runs, {"method": "dense"}, steps=100) == {"bricks a2c, dense": {0: 10.0, 1: 20.0}}
     assert measures.score(runs, {"method": "dense"}, steps=101) == {}
+    # as if it had ended at step 50, of whose rows one is the last fifth
+    assert measures.score(runs, {"method": "dense"}, until=50) == {"bricks a2c, dense": {0: 510.0, 1: 520.0}}
+    assert measures.score(runs, {"method": "dense"}, steps=60, until=50) == {}
     assert measures.saved(runs, {"method": "gst"}, steps=100)["bricks a2c, GST, B = 2 to the end"] == {
         0: 50.0,
         1: 50.0,

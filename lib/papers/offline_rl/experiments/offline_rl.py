@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 import pandas as pd
 
-from lib.base import BadInput, refuse_twice, refuse_unknown
+from lib.base import BadInput, refuse_twice, refuse_uncounted, refuse_unknown
 from lib.base import build as build_settings
 from lib.companion.sweep.context import Context
 from lib.data import offline_rl
@@ -57,7 +57,8 @@ class Task:
 
     Attributes:
         pruned: the runs of a seed besides the dense one.
-        seeds: how many, from 0.
+        seeds: how many.
+        first_seed: the first of them, for more seeds of some of the runs that another task has.
         steps: updates in all; `every`: from one evaluation to the next.
         episodes: of an evaluation.
         source, quality, transitions: of the data, see `lib.data.offline_rl.load`.
@@ -79,8 +80,10 @@ class Task:
     batches: int = 1
     variant: str = "normalised"
     change: dict = field(default_factory=dict)
+    first_seed: int = 0
 
     def __post_init__(self):
+        refuse_uncounted(0, first_seed=self.first_seed)
         refuse_unknown(self, algorithm=ALGORITHMS, quality=QUALITIES)
         offline_rl.check(self.source, self.quality, self.transitions)
         if min(self.seeds, self.steps, self.every, self.episodes) < 1 or self.steps % self.every:
@@ -123,7 +126,7 @@ class Settings:
 def configurations(settings: Settings) -> list[dict]:
     """Lay out the grid: a seed of a task each, with everything `run` needs."""
     return [
-        asdict(task)
+        {name: value for name, value in asdict(task).items() if name != "first_seed"}
         | {
             "data": f"{task.source}-{task.quality}",
             "env": environment(task.env).name,
@@ -131,7 +134,7 @@ def configurations(settings: Settings) -> list[dict]:
             "settings": asdict(task.settings(getattr(settings, task.algorithm))),
         }
         for task in settings.tasks
-        for seed in range(task.seeds)
+        for seed in range(task.first_seed, task.first_seed + task.seeds)
     ]
 
 
