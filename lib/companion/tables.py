@@ -142,7 +142,7 @@ def _bounds() -> dict[str, list[float]]:
 
 def _digits(cells: Sequence[Mapping[str, object]], bounds: Sequence[float] = ()) -> int:
     """How many decimals show two figures of the widest interval that has ends and one of the narrowest, or three of a
-    number without one; and so many that no end, as it is written, lies on another side of a bound than it does.
+    number without one; and so many that no end, as it is written, lies on another side of a bound or of 0 than it does.
     """
     widths = [float(cell["high"]) - float(cell["low"]) for cell in cells if int(cell["seeds"]) > 1]
     widths = [width for width in widths if math.isfinite(width)]
@@ -153,7 +153,7 @@ def _digits(cells: Sequence[Mapping[str, object]], bounds: Sequence[float] = ())
     wanted = [figures - 1 - math.floor(math.log10(size)) for size, figures in sizes if size > 0]
     digits = min(max([0, *wanted]), 4)
     ends = [end for cell in cells for end in (float(cell["low"]), float(cell["high"])) if math.isfinite(end)]
-    pairs = [(end, bound) for end in ends for bound in bounds]
+    pairs = [(end, bound) for end in ends for bound in (*bounds, 0.0)]
     while digits < 4 and any(np.sign(round(end, digits) - bound) != np.sign(end - bound) for end, bound in pairs):
         digits += 1
     return digits

@@ -90,11 +90,19 @@ def test_one_seed_and_an_exact_number_have_no_interval_and_all_numbers_are_round
 
 
 def test_no_end_is_rounded_onto_the_bound_that_it_clears():
-    """The claim is that pruning loses: below 0."""
-    clear = cells(("digits/a", -5.2, -9.9, -0.04, 4, "reproduced", "")).assign(id="two-four-pruning-loses")
-    table = tables.verdicts(claim(id="two-four-pruning-loses"), ["measured [low, high]"], clear)
-    assert table.to_numpy().tolist() == [["-5.20 [-9.90, -0.04]", "4"]]
-    assert tables.verdicts(claim(), ["measured [low, high]"], clear.assign(id="a")).iloc[0, 0] == "-5.2 [-9.9, 0.0]"
+    """The claim is that no return is lost: at least -5."""
+    clear = cells(("HalfCheetah-v4", 3, -4.96, 10.96, 4, "reproduced", "")).assign(id="gst-rwp-keeps-return")
+    table = tables.verdicts(claim(id="gst-rwp-keeps-return"), ["measured [low, high]"], clear)
+    assert table.to_numpy().tolist() == [["3.00 [-4.96, 10.96]", "4"]]
+    assert tables.verdicts(claim(), ["measured [low, high]"], clear.assign(id="a")).iloc[0, 0] == "3 [-5, 11]"
+
+
+def test_no_end_is_rounded_onto_zero():
+    """Whatever the bound is, a reader asks whether an interval holds 0."""
+    below = cells(("digits/a", -5.2, -9.9, -0.04, 4, "reproduced", ""))
+    assert tables.verdicts(claim(), ["measured [low, high]"], below).iloc[0, 0] == "-5.20 [-9.90, -0.04]"
+    ends_at_zero = cells(("digits/a", -5.2, -9.9, 0, 4, "undecided", ""))
+    assert tables.verdicts(claim(), ["measured [low, high]"], ends_at_zero).iloc[0, 0] == "-5.2 [-9.9, 0.0]"
 
 
 def test_an_interval_without_ends_says_nothing_of_the_digits():
