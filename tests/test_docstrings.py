@@ -29,6 +29,25 @@ VERBS = {
 }  # fmt: skip
 
 
+# With one of these does the docstring of a class begin as well; one that states a fact has a verb of FINITE instead.
+CLASS_VERBS = VERBS | {
+    "Add", "Be", "Begin", "Bring", "Convolve", "Copy", "Decide", "Describe", "Do", "Extend", "Follow", "Halve", "Let",
+    "Mask", "Move", "Number", "Pass", "Repeat", "Replay", "Stack", "Take", "Tell",
+}  # fmt: skip
+FINITE = {
+    "are", "come", "computes", "could", "do", "does", "earns", "ended", "gets", "has", "have", "is", "keeps", "knows",
+    "learns", "lets", "name", "pass", "rests", "say", "speaks", "stands", "switch", "train", "was", "were",
+}  # fmt: skip
+
+
+def classes(tree: ast.AST) -> Iterator[ast.ClassDef]:
+    """The public classes of a module, and those within them."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield node
+            yield from classes(node)
+
+
 def functions(tree: ast.AST) -> Iterator[ast.FunctionDef]:
     """The public functions and methods of a module; what stands within a function is nobody's to call."""
     for node in tree.body:
@@ -49,6 +68,33 @@ def test_the_docstring_of_a_public_function_begins_with_a_verb(package: Path):
             first = (ast.get_docstring(function) or "").split()[:1]
             if first and (not first[0].strip(",.:;").isalpha() or first[0].lower().strip(",.:;") in NO_VERBS):
                 silent.append(f"{path.name} {function.name}: {first[0]} ...")
+    assert silent == []
+
+
+@pytest.mark.parametrize("sentence", ["Hold a clip.", "Each task is a network.", "`Int8` stands here, in pairs."])
+def test_a_sentence_has_a_verb(sentence: str):
+    assert has_a_verb(sentence)
+
+
+@pytest.mark.parametrize("phrase", ["Where a clip is.", "Canvases and boxes on them.", "A network. It is small."])
+def test_a_phrase_has_none(phrase: str):
+    assert not has_a_verb(phrase)
+
+
+def has_a_verb(text: str) -> bool:
+    """Whether a docstring's first sentence begins with a verb, or states a fact."""
+    words = re.findall(r"\w+", text.split(". ")[0])
+    fact = words[0].lower() not in {"how", "that", "what", "when", "where", "which", "who"} and FINITE & set(words)
+    return bool(words[0] in CLASS_VERBS or fact)
+
+
+def test_the_docstring_of_a_public_class_is_a_sentence_with_a_verb():
+    silent = []
+    for path in sorted(base.ROOT.glob("lib/**/*.py")):
+        for one in classes(ast.parse(path.read_text())):
+            text = ast.get_docstring(one)
+            if text and not has_a_verb(text):
+                silent.append(f"{path.name} {one.name}: {text.splitlines()[0]}")
     assert silent == []
 
 

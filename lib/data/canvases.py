@@ -24,7 +24,7 @@ FRAGMENTS = 6  # pieces of other digits that lie on a canvas and are not to be f
 
 @dataclass(frozen=True, eq=False)
 class Canvases:
-    """Canvases and what is on them.
+    """Hold canvases and what is on them.
 
     Attributes:
         images: uint8 [N, 1, side, side].
@@ -45,7 +45,7 @@ class Canvases:
 
 @dataclass(frozen=True)
 class CanvasLayout:
-    """What canvases look like.
+    """Say what canvases look like.
 
     Attributes:
         side: pixels of a canvas.

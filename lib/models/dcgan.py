@@ -12,7 +12,7 @@ Step = tuple[int, int, int, int]  # channels that come out, kernel, stride, padd
 
 
 class Generator(nn.Module):
-    """Transposed convolutions from noise to an image, with batch norm and ReLU between them and tanh at the end.
+    """Stack transposed convolutions from noise to an image, with batch norm and ReLU between them and tanh at the end.
 
     Args:
         noise: numbers that an image is made of.
@@ -38,7 +38,7 @@ class Generator(nn.Module):
 
 
 class Discriminator(nn.Module):
-    """Convolutions with strides from an image to one logit, high where the image looks real.
+    """Stack convolutions with strides from an image to one logit, high where the image looks real.
 
     Batch norm between layers but not after the first, leaky ReLU with a slope of 0.2.
 

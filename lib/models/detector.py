@@ -22,7 +22,7 @@ WIDEST = 5.0  # of the exponent of a distance, so that a new head does not overf
 
 
 class Backbone(nn.Module):
-    """A 3 x 3 stem, then stages of one residual block each; every stage halves the side.
+    """Stack a 3 x 3 stem, then stages of one residual block each; every stage halves the side.
 
     Args:
         widths: channels of the stem and of each stage.
@@ -46,7 +46,7 @@ class Backbone(nn.Module):
 
 
 class Classifier(nn.Module):
-    """Phase 1: a backbone, and one linear layer on the mean of its last map."""
+    """Join, for phase 1, a backbone, and one linear layer on the mean of its last map."""
 
     def __init__(self, backbone: Backbone, classes: int = 10):
         super().__init__()
@@ -59,7 +59,7 @@ class Classifier(nn.Module):
 
 
 class Detector(nn.Module):
-    """Phase 2: a copy of a backbone, a pyramid and a head, which are new.
+    """Join, for phase 2, a copy of a backbone, a pyramid and a head, which are new.
 
     Args:
         channels: of the pyramid and of the head.

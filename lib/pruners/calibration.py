@@ -147,7 +147,7 @@ def quantised(model: nn.Module, amax: Mapping[str, float]) -> nn.Module:
 
 
 class Int8(nn.Module):
-    """A layer that multiplies by a weight and adds a bias, on int8 codes, with exact sums.
+    """Multiply by a weight and add a bias, on int8 codes, with exact sums: a layer.
 
     The codes are multiplied as floating-point numbers, which is exact as long as no sum can pass 2^24 (float32) or 2^53
     (float64); the weight's own codes decide which is needed. On CUDA it is always float64, since float32 convolutions

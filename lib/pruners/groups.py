@@ -82,8 +82,12 @@ def group(
         behind.register(layer.module, "weight", form)
         if start == "drawn":
             with torch.no_grad():
-                count = members(form.size, own, form.room)
-                original(layer).mul_(count.sqrt().to(layer.weight.dtype))
+                original(layer).mul_(_counts(form).sqrt().to(layer.weight))
+
+
+def _counts(form: Grouped) -> Tensor:
+    """Count how many weights each coefficient stands for, float64 [..., rows, columns, room]."""
+    return members(form.size, form.table, form.room)
 
 
 def tables(model: nn.Module) -> dict[str, Tensor]:
@@ -119,10 +123,10 @@ def regroup(
         chosen: {parameter name: new table [B, B]}, of the same B.
         run: of a stack, the one to change, from 0; None: all.
         optimizers: whose state goes over to the new coefficients (Adam's moments, a momentum).
-        carry: "shared": each new coefficient takes its share of the gradients remembered, the first moment divided by
-            how many times more coefficients there are, the second by the square of it: Adam's next step is as large
-            as the last. "copied": moments as they are; as gradients of single weights are smaller than their sums,
-            Adam's steps are then smaller until it has forgotten.
+        carry: "shared": each new coefficient takes its share of the gradients remembered, the first moment times the
+            weights that it stands for over those of the old one, the second times the square of it: Adam's next step
+            is as large as the last. "copied": moments as they are; as gradients of single weights are smaller than
+            their sums, Adam's steps are then smaller until it has forgotten.
 
     Raises:
         BadInput: an unknown name, what is no table, a layer without groups, or without room for so many coefficients,
@@ -145,12 +149,13 @@ def regroup(
         layer, own = layers[name], grouped(layers[name])
         trained, weight = original(layer), layer.weight.clone()
         state = [(values, power, own(values)) for values, power, _ in moments(trained, optimizers)]
-        before = own.table.clone()
+        before, part = own.table.clone(), own(1 / _counts(own).clamp(min=1).to(trained))
         for place in places[name]:
             own.table[place] = table.to(before.device)
-            share = number(before[place]) / number(table) if carry == "shared" else 1.0
+        share = own.right_inverse(part) * _counts(own) if carry == "shared" else torch.ones_like(trained)
+        for place in places[name]:
             for values, power, wide in state:
-                values[place] = share**power * own.right_inverse(wide)[place]
+                values[place] = share[place].to(values) ** power * own.right_inverse(wide)[place]
         if name in masks:
             attach(model, {name: own(own.right_inverse(masks[name].to(weight.dtype))) > 0})
         new = own.right_inverse(weight)
@@ -247,7 +252,7 @@ def _coefficients(like: Tensor, table: Tensor | None) -> tuple[Callable[[Tensor]
     if table is None:
         return lambda values: values.reshape(1, -1), lambda kept: kept.reshape(like.shape)
     form = Grouped(table, like.shape[:2], number(table))
-    real = members(form.size, table) > 0  # a padded block may hold coefficients of nothing
+    real = _counts(form) > 0  # a padded block may hold coefficients of nothing
     real = real.expand_as(form.right_inverse(like))
 
     def back(kept: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ LETTERS = {"r": "run", "e": "expert", "o": "output", "t": "kernel, not summed", 
 
 @dataclass(frozen=True)
 class Layout:
-    """What each axis of a weight is, a letter each (`LETTERS`), such as "oikk" of a Conv2d.
+    """Say what each axis of a weight is, a letter each (`LETTERS`), such as "oikk" of a Conv2d.
 
     A weight is the left matrix of a product, [rows, reduction]. The product sums over the axes `i` and `k`, and over
     input channels fastest, the order in which sparse hardware reads them (paper 2, sections 3.2 and 4.2: GEMM-K is
@@ -118,7 +118,7 @@ def layout_of(tensor: Tensor) -> Layout:
 
 @dataclass(frozen=True)
 class Kind:
-    """How layers of a type multiply by their weights.
+    """Say how layers of a type multiply by their weights.
 
     Attributes:
         weights: gives {attribute: layout} of a layer.

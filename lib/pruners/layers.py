@@ -29,7 +29,7 @@ class LeftOut(UserWarning):
 
 
 class Partial(UserWarning):
-    """A number that speaks of a part of a network only."""
+    """A number speaks of a part of a network only."""
 
 
 def as_matrix(tensor: Tensor) -> Tensor:

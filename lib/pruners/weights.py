@@ -69,7 +69,7 @@ class Prunable:
 
 @dataclass(frozen=True)
 class Refused:
-    """A tensor that looks like a matrix of weights and yet is not prunable: its name, itself, and why."""
+    """Hold a tensor that looks like a matrix of weights and yet is not prunable: its name, itself, and why."""
 
     name: str
     weight: Tensor = field(repr=False)

@@ -28,7 +28,7 @@ from lib.training.supervised import channels_last, refuse_frozen
 
 @dataclass(frozen=True)
 class AdversarialTraining:
-    """Settings of one training session.
+    """Hold the settings of one training session.
 
     Attributes:
         epochs: passes over the training images.

@@ -25,7 +25,8 @@ from lib.training import precision
 from lib.training.masked_adam import MaskedAdam
 from lib.training.seeds import seed_of
 
-# what a run's random numbers are for: each has a stream of its own
+# What a run's random numbers are for: each has a stream of its own, but a random mask has that of the batches that
+# the other scores are asked about, which it does not look at.
 INITIAL, SCORING, TRAINING, ACTING, SHUFFLING = range(5)
 Policy = Callable[[np.ndarray], np.ndarray]
 

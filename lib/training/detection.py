@@ -37,7 +37,7 @@ SHARED = 0.5  # of two findings of a class whose boxes overlap by more, the weak
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """What a batch of canvases holds.
+    """Hold what is on a batch of canvases.
 
     Attributes:
         boxes: of each canvas [n, 4], left, top, right, bottom in pixels.
@@ -53,7 +53,7 @@ class Truth:
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """What a detector finds on one canvas, strongest first: boxes [n, 4], labels [n], scores [n].
+    """Hold what a detector finds on one canvas, strongest first: boxes [n, 4], labels [n], scores [n].
 
     If it draws outlines, then also how sure it is of ink in each cell of a box, [n, outline, outline].
     """
@@ -125,7 +125,7 @@ def generalised_overlap(one: Tensor, other: Tensor) -> Tensor:
 
 
 class DetectionLoss:
-    """The loss of a detector on square canvases of one side: focal for classes, generalised overlap for boxes."""
+    """Compute a detector's loss on square canvases of one side: focal for classes, generalised overlap for boxes."""
 
     def __init__(self, detector: Detector, side: int, device: str = "cpu"):
         self.centres, self.strides = (found.to(device) for found in places(detector.strides, side))

@@ -39,7 +39,7 @@ class GatedTraining:
     Attributes:
         epochs: of the three stages; of the second at most, where `rest` or the end of an expansion shortens it.
         lambdas: one a gated layer, in the order of the forward pass; the lambda of equation 1 is this over N, the
-            number of training examples. In practice gates pay for each weight they switch.
+            number of training examples, those held out included. In practice gates pay for each weight they switch.
         k: slope in stage 2.
         batch: examples a step.
         learning_rate: of Adam. The paper says "initial" and no more; `drops` are epochs after which it is divided by
@@ -50,7 +50,8 @@ class GatedTraining:
         expand: in stage 2 wake dormant units, one a layer, when the regularised loss on the validation split plateaus
             and the layer has no redundant unit; else gates only learn.
         wake_when: the loss "plateaus", as section 4 has it, or "falls" below all that stage 2 has had, as the authors'
-            code has it; then stage 2 takes its epochs, whether or not a unit can be woken.
+            code has it (but there not after its first epoch, and after its last, too); then stage 2 takes its epochs,
+            whether or not a unit can be woken.
         validation: share of the training examples that is held out for that (expansion only).
         patience, tolerance: when a loss plateaus, see gates.plateaus; counted anew after each expansion.
         level: k phi of a woken unit, above 0: its gate begins open.

@@ -10,7 +10,10 @@ from lib.base import BadInput
 
 
 def seed_of(*parts: int) -> int:
-    """Make one seed from several numbers, such as (seed, session, epoch); other numbers give an independent stream.
+    """Make one seed from several numbers, such as (seed, session, epoch); other numbers give another stream.
+
+    Of its 63 bits NumPy takes all, torch's generator on a CPU the lower 32: among a million of its streams about a
+    hundred pairs are the same, such as two steps of two runs.
 
     Raises:
         BadInput: no numbers, or one that is not whole or below 0.

@@ -32,7 +32,7 @@ def entropy(logits: Tensor, classes: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class StepTraining:
-    """Settings of one training session.
+    """Hold the settings of one training session.
 
     Attributes:
         steps: batches of the session.

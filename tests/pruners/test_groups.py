@@ -264,6 +264,23 @@ def test_adams_state_is_carried_over_so_that_the_next_step_is_as_large():
     assert steps["copied"] < 0.95 * as_before
 
 
+def test_a_coefficient_that_keeps_its_only_weight_keeps_what_adam_remembers():
+    """In a block that reaches over the end, a coefficient may stand for one weight, before the release and after."""
+    layer = nn.Linear(9, 8, bias=False)
+    gs.group(layer, {"weight": bc.circulant(4)}, pad=True, releasable=True)
+    optimizer = torch.optim.Adam(layer.parameters(), lr=0.01)
+    for _ in range(5):
+        optimizer.zero_grad()
+        (4 * layer.weight.sum()).backward()
+        optimizer.step()
+    gs.regroup(layer, {"weight": blocks.single(4)}, optimizers=[optimizer])
+    own = layer.parametrizations.weight
+    first, second = (own[0](optimizer.state[own.original][name]) for name in ("exp_avg", "exp_avg_sq"))
+    # five steps of a gradient of 4 for each weight, whether four shared a coefficient or one had its own
+    torch.testing.assert_close(first, torch.full((8, 9), 4 * (1 - 0.9**5)))
+    torch.testing.assert_close(second, torch.full((8, 9), 16 * (1 - 0.999**5)))
+
+
 def test_what_is_removed_is_forgotten_by_the_optimizer():
     net = grouped(releasable=True)
     optimizer, _ = adam(net)

@@ -9,7 +9,7 @@ import torch
 
 from lib import pruners
 from lib.base import BadInput
-from lib.pruners.permutation import anneal, efficacy, greedy, kept_magnitude
+from lib.pruners.permutation import anneal, efficacy, greedy, kept_magnitude, search
 from lib.pruners.permutation.search import _disjoint
 
 
@@ -57,6 +57,15 @@ def test_greedy_ends_where_no_swap_gains():
         swapped = order.clone()
         swapped[[a, b]] = order[[b, a]]
         assert kept_magnitude(weight[:, swapped]) <= ends + 1e-3
+
+
+def test_greedy_ends_where_magnitudes_are_so_alike_that_gains_are_roundings(monkeypatch: pytest.MonkeyPatch):
+    passes, choose = [], search._disjoint
+    monkeypatch.setattr(search, "_disjoint", lambda *given: passes.append(0) or choose(*given))
+    alike = 1 + 1e-4 * torch.randn(2048, 32, generator=torch.Generator().manual_seed(0))
+    order = greedy(alike, passes=100)
+    assert len(passes) < 50
+    assert kept_magnitude(alike[:, order]) > kept_magnitude(alike)
 
 
 @pytest.mark.parametrize("search", [greedy, lambda weight: anneal(weight, 20_000)], ids=["greedy", "anneal"])

@@ -267,8 +267,9 @@ def _void(claim: Claim, measured: Interval, values: list[float]) -> str:
 def _upon(judged: Judged, grounds: Mapping[str, Judged]) -> Judged:
     """A claim whose grounds are judged: moot in each cell in which one of them does not hold.
 
-    A ground that has a cell of the same name speaks for that cell, any other with its verdict as a whole. One that is
-    open itself makes nothing moot: a verdict that was reached stands, and says that it is open.
+    A ground that has a cell of the same name, or of what the name begins with, speaks for that cell, any other with its
+    verdict as a whole. One that is open itself makes nothing moot: a verdict that was reached stands, and says that it
+    is open.
     """
     cells = []
     for cell in judged.cells:
@@ -292,9 +293,10 @@ def _said(verdict: str) -> str:
 def _verdict_on(ground: Judged, cell: str) -> str:
     """What a ground says of a cell: the verdict of its own of that name, or else its verdict as a whole.
 
+    Its cells may be named less closely: what it says of "Humanoid-v4" holds for "Humanoid-v4, block 2" as well.
     A ground that fails by the same number in every seed, or at a cap, decides nothing for itself; but it does not hold.
     """
-    own = tuple(one for one in ground.cells if one.name == cell)
+    own = tuple(one for one in ground.cells if cell == one.name or cell.startswith(f"{one.name}, "))
     speaks = replace(ground, cells=own or ground.cells)
     fails = [one.plainly == DIFFERS for one in speaks.cells]
     return DIFFERS if fails and all(fails) else speaks.verdict

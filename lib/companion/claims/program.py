@@ -70,10 +70,11 @@ def check(page: Path | None = base.README, results: Path = base.RESULTS) -> None
     Raises:
         BadInput: one of them is not, or as `scorecard` and `readme.check`.
     """
-    if not (results / "claims.csv").exists() or csv_text(scorecard(papers.read(), results)) != (
-        results / "claims.csv"
-    ).read_text(encoding="utf-8"):
-        raise BadInput("results/claims.csv is out of step with the verdicts of a scale; python -m lib.claims")
+    table = results / "claims.csv"
+    if not table.exists():
+        raise BadInput(f"{table} is not there; python -m lib.claims")
+    if csv_text(scorecard(papers.read(), results)) != table.read_text(encoding="utf-8"):
+        raise BadInput(f"{table} is out of step with the verdicts of a scale; python -m lib.claims")
     readme.check(page, results)
 
 

@@ -184,7 +184,7 @@ def speechocean762_packed(root: Path) -> Corpus:
 
 @dataclass(frozen=True)
 class PackedClip:
-    """Where a clip lies in its speaker's file, in samples."""
+    """Say where a clip lies in its speaker's file, in samples."""
 
     id: str
     start: Annotated[int, Range(0)]
@@ -193,7 +193,7 @@ class PackedClip:
 
 @dataclass(frozen=True)
 class PackedSpeaker:
-    """What index.json says of a speaker, as far as it is used here."""
+    """Hold what index.json says of a speaker, as far as it is used here."""
 
     file: str
     split: str

@@ -52,8 +52,13 @@ def late_gain(runs: pd.DataFrame, part: float = END, chosen: Mapping[str, object
 
     Args:
         chosen: which dense agents, such as {"env": "breakout"}; None: those of all environments.
+
+    Raises:
+        BadInput: dense agents of several learners, of which a mean would mix the returns.
     """
     dense = pairs.chosen(runs, {"method": "dense", **(chosen or {})})
+    if "learner" in dense and dense.learner.nunique() > 1:
+        raise BadInput(f"dense agents of {', '.join(sorted(dense.learner.unique()))}: choose one learner")
     length = dense.groupby(["env", "seed"]).step.transform("max")
 
     def before(end: float) -> pd.Series:

@@ -1,4 +1,4 @@
-"""Measure paper 4: from a sweep's rows, from architectures as printed, and from gates as they are, untrained.
+"""Measure paper 4: from a sweep's rows and from architectures as printed; gates by themselves are in `definitions`.
 
 A variant is a direction of npn_moons and npn_images, and a variant of npn_ablations; among rows at several tau those at
 the paper's count. Without a stage its last epoch counts, with one the last epoch of that stage.
@@ -23,12 +23,17 @@ from lib.companion.statistics import Interval, ratio_of_means
 from lib.models.alexnet import alexnet
 from lib.models.lenet import lenet5
 from lib.models.plain import moons_mlp
+from lib.papers.npn.definitions import (  # noqa: F401 (claims look all measures of a paper up here)
+    estimate_over_gradient,
+    learning_draws,
+    probability,
+    slope,
+    variance_against_ar,
+)
 from lib.pruners import gates
-from lib.pruners.gates.gate import KINDS, Gates
 
 INDEX = ["data", "network", "seed"]  # what the directions of a run share
 TAU = 0.5  # the paper's
-POINTS = 200_000  # of u, evenly spaced: an integral, not a sample
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "moons_mlp": moons_mlp,
     "lenet5": lenet5,
@@ -88,13 +93,20 @@ def share(
     stage: int | None = None,
     against_stage: int | None = None,
     data: Sequence[str] | None = None,
-) -> Values:
-    """Compute a variant's value in percent of another's, or of itself at another stage, seed by seed: 100 is as large.
+) -> dict[str, Interval]:
+    """Compute a variant's mean value over seeds in percent of another's, or of its own at another stage: 100 is as
+    large.
+
+    The mean of the seeds' own percentages would be above 100 even for two networks of one variant, because these
+    differ, too. The interval is that of `ratio_of_means`.
 
     Args: as `value`.
     """
     both = _side_by_side(runs, {"one": (variant, stage), "other": (against, against_stage)}, column, data)
-    return by_cell(100 * both.one / both.other)
+    return {
+        "/".join(cell): ratio_of_means(mine.one, mine.other).through(lambda ratio: 100 * ratio)
+        for cell, mine in both.groupby(level=INDEX[:-1])
+    }
 
 
 def moved(runs: pd.DataFrame, variant: str, stage: int, data: Sequence[str] | None = None) -> Values:
@@ -130,8 +142,8 @@ def apart(
 ) -> dict[str, Interval]:
     """Measure how far the means of two variants over seeds are apart: the larger mean over the smaller; 1 is the same.
 
-    The mean of the seeds' own factors (`factor`) would be above 1 even for two networks of one variant, because these
-    differ, too. The interval is that of `ratio_of_means` and may begin below 1.
+    Means are compared for the reason that `share` has; the factor of each seed is `factor`. The interval is that of
+    `ratio_of_means` and may begin below 1.
 
     Args: as `value`.
     """
@@ -302,64 +314,6 @@ def removed(network: str, before: str, left: str) -> float:
     return 100 * (1 - weights(network, left) / weights(network, before))
 
 
-def probability(kind: str, k: float, phi: float) -> float:
-    """Compute g_k(phi) of a gate (equations 10 and 11)."""
-    return float(_gate(kind, k, phi).probability().detach())
-
-
-def slope(kind: str, k: float, phi: float) -> float:
-    """Compute the size of d g_k / d phi, what the gradient of phi is a multiple of (equations 9 and 16)."""
-    gate = _gate(kind, k, phi)
-    gate.probability().sum().backward()
-    return abs(float(gate.phi.grad))
-
-
-def learning_draws(kind: str, k: float, phi: float) -> float:
-    """Compute in which share of all draws (percent) a gate that is closed at test time learns from the data.
-
-    With binary gates it does where equation 7's two settings differ, in the hard concrete estimator where the drawn
-    value has a gradient.
-
-    Raises:
-        BadInput: the gate is open.
-    """
-    gate = _gate(kind, k, phi, POINTS)
-    if bool(gate.is_open().any()):
-        raise BadInput(f"a gate of kind {kind} is open at k={k:g}, phi={phi:g}: choose a smaller phi")
-    drawn = gate.draw(_uniforms())
-    if KINDS[kind].binary:
-        learns = (drawn != gate.antithetic(_uniforms())) & (gate.chain() != 0)
-    else:
-        (gradient,) = torch.autograd.grad(drawn.sum(), gate.phi)
-        learns = gradient != 0
-    return 100 * float(learns.double().mean())
-
-
-def estimate_over_gradient(kind: str, k: float, phi: float, factor: bool) -> float:
-    """Compute the mean of the ARM estimate of one gate, over the gradient it stands for; 1 is unbiased.
-
-    Of f(z) = z, whose expectation has the gradient d g_k / d phi. With one gate any other f gives the same ratio.
-
-    Args:
-        factor: whether the estimate is multiplied by d logit(g) / d phi; equation 7 prints no such factor.
-    """
-    gate, uniform = _gate(kind, k, phi), _uniforms()
-    mean = float(((gate.antithetic(uniform) - gate.draw(uniform)) * (uniform - 0.5)).mean())
-    return mean * (float(gate.chain()) if factor else 1.0) / slope(kind, k, phi)
-
-
-def variance_against_ar(kind: str, k: float, phi: float) -> float:
-    """Compute the variance of the ARM estimate of one gate in percent of that of the AR estimate, of f(z) = z.
-
-    Both are multiplied by the same d logit(g) / d phi, which drops out. AR's is f(1[u < g]) (1 - 2 u), which the
-    paper does not print: it is in Yin and Zhou (2019), the paper's reference 17.
-    """
-    gate, uniform = _gate(kind, k, phi), _uniforms()
-    drawn = gate.draw(uniform)
-    arm, ar = (gate.antithetic(uniform) - drawn) * (uniform - 0.5), drawn * (1 - 2 * uniform)
-    return 100 * float(arm.var() / ar.var())
-
-
 def _gates(architectures: pd.DataFrame) -> pd.DataFrame:
     """The open gates of each layer, from the paper's notation, which gives an MLP's inputs and classes as well."""
 
@@ -416,14 +370,3 @@ def _side_by_side(
         for kind in kinds.values():
             refuse_absent(runs[runs.variant == kind["variant"]], "tau", kind["tau"])
     return side_by_side(_of(runs, data), INDEX, kinds, column)
-
-
-def _gate(kind: str, k: float, phi: float, count: int = 1) -> Gates:
-    if kind not in KINDS:
-        raise BadInput(f"kind={kind!r}: known are {', '.join(KINDS)}")
-    awake = torch.ones(count, dtype=torch.bool)
-    return Gates(torch.full((count,), phi, dtype=torch.float64), awake, kind, k, tau=0.5, weights=1)
-
-
-def _uniforms() -> torch.Tensor:
-    return (torch.arange(POINTS, dtype=torch.float64) + 0.5) / POINTS

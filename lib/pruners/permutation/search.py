@@ -70,7 +70,7 @@ def greedy(weight: Tensor, passes: int = 1000, movable: Tensor | None = None) ->
             of another kind.
     """
     columns, free = _columns(weight), _movable(weight, movable)
-    count = len(columns)
+    count, most = len(columns), -math.inf
     group = torch.arange(count) // 4
     allowed = (group[:, None] < group[None]) & free[:, None] & free[None]
     order, now, take = torch.arange(count), torch.zeros(count), torch.zeros(count, count)
@@ -82,7 +82,9 @@ def greedy(weight: Tensor, passes: int = 1000, movable: Tensor | None = None) ->
         take[stale] = (second.sum(1)[:, None] + columns.sum(1)[None] + torch.cdist(second, columns, p=1)) / 2
         take[stale] += first.sum(1)[:, None]
         now[stale] = groups.topk(2, dim=1).values.sum((1, 2)).repeat_interleave(4)
-        swapped = take[:, order]
+        if (kept := float(now.double().sum())) <= most:  # where magnitudes are nearly equal, gains may be roundings
+            break
+        most, swapped = kept, take[:, order]
         gain = (swapped + swapped.T - now[:, None] - now[None]).where(allowed, 0)
         chosen = _disjoint(gain, 1e-9 * float(now.sum()))
         if not chosen:

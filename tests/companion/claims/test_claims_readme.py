@@ -286,6 +286,15 @@ def test_results_elsewhere_are_told_in_their_own_folder_alone(tmp_path: Path, mo
     readme.check(None, tmp_path)
 
 
+def test_a_table_of_verdicts_that_is_absent_or_old_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(program, "scorecard", lambda *given: pd.DataFrame([ROW | {"verdict": "moot"}]))
+    with pytest.raises(BadInput, match=rf"^{tmp_path}/claims\.csv is not there; python -m lib\.claims$"):
+        program.check(None, tmp_path)
+    write_csv(pd.DataFrame([ROW]), tmp_path / "claims.csv")
+    with pytest.raises(BadInput, match=rf"^{tmp_path}/claims\.csv is out of step with the verdicts of a scale"):
+        program.check(None, tmp_path)
+
+
 def test_a_reason_without_a_criterion_is_refused(capsys: pytest.CaptureFixture):
     with pytest.raises(SystemExit) as stop:
         program.main(["--because", "it was wrong"])

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from lib.base import BadInput
-from lib.companion.claims.judge import judge
+from lib.companion.claims.judge import Cell, Judged, _upon, judge
 from lib.companion.claims.papers import Added
 from lib.companion.claims.scorecard import looked_first
+from lib.companion.statistics import DIFFERS, MOOT, REPRODUCED, Interval
 from tests.companion.claims.test_judge import CELLS, claim, judged, paper, runs
 
 
@@ -85,6 +86,20 @@ def test_a_ground_speaks_for_the_cell_of_its_name(tmp_path: Path):
     single = replace(upon, measure=upon.measure | {"only": {"network": "bad"}})
     table, _ = judge([paper(single, replace(claim(), id="ground"))], "quick", tmp_path)
     assert table.verdict[0] == "moot"
+
+
+def test_a_ground_speaks_for_the_cells_that_are_named_more_closely(tmp_path: Path):
+    """What holds for an environment holds for each way to prune there, and says nothing of another environment."""
+    one = Interval(1.0, 1.0, 1.0, seeds=3)
+    grounds = Judged((Cell("a", one, DIFFERS), Cell("b", one, REPRODUCED)))
+    mine = [Cell(name, one, REPRODUCED) for name in ("a, block 2", "b, block 2", "b, block 4")]
+    found = _upon(Judged(tuple(mine)), {"it has settled": grounds})
+    assert [(cell.name, cell.verdict) for cell in found.cells] == [
+        ("a, block 2", MOOT),
+        ("b, block 2", REPRODUCED),
+        ("b, block 4", REPRODUCED),
+    ]
+    assert not found.cells[1].reason  # nothing is open there
 
 
 def test_each_ground_that_does_not_hold_or_is_open_is_named(tmp_path: Path):

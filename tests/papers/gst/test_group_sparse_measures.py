@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from lib.base import BadInput
+from lib.companion.claims import papers
 from lib.companion.pairs import WentWrong
 from lib.companion.statistics import Interval, ratio_of_means
 from lib.papers.gst import measures, returns
@@ -358,6 +359,22 @@ def test_the_dense_return_rises_from_the_last_fifth_to_the_end_by_the_means_of_i
     assert found["a"].value == pytest.approx(20.0)
     assert found["a"].seeds == 2
     assert measures.late_gain(rising.assign(**{"return": -1.0})) == {}
+
+
+def test_dense_agents_of_two_learners_are_never_mixed():
+    one = runs({DENSE: [(0.0, 0.0), (0.0, 0.0)]}, steps=1000).assign(learner="a2c")
+    both = pd.concat([one, one.assign(learner="ppo", **{"return": 2 * one["return"]})])
+    with pytest.raises(BadInput, match="dense agents of a2c, ppo: choose one learner"):
+        measures.late_gain(both)
+    assert measures.late_gain(both, chosen={"learner": "a2c"}) == measures.late_gain(one)
+
+
+def test_returns_of_td3_are_judged_only_when_the_dense_agent_has_settled():
+    (paper,) = [paper for paper in papers.read() if paper.name == "gst"]
+    compared = [c for c in paper.claims if c.measure.get("function") == "lead" and c.kind != "arithmetic"]
+    assert len(compared) >= 14
+    for claim in compared:
+        assert "gst-dense-settled" in claim.presupposes, claim.id
 
 
 def test_a_shift_is_where_what_is_saved_falls_by_more_than_a_hundredth():

@@ -11,7 +11,7 @@ from lib.base import BadInput
 from lib.kernels.block_circulant import circulant, expand, project
 from lib.papers.gst.experiments.algorithm import Compression, GroupSparseTraining, share
 from lib.papers.gst.experiments.compression import packed_ratio
-from lib.papers.gst.experiments.online import Evaluation, start
+from lib.papers.gst.experiments.online import Evaluation, Reward, start
 from lib.pruners import blocks
 from lib.pruners import groups as gs
 from lib.training import td3
@@ -21,10 +21,13 @@ LAYER = "actor.layers.1.weight"
 BLOCKS = Compression((LAYER,), block=4, shift=0.5)
 SOMETIMES = Evaluation(every=40, episodes=1)
 RAMP = pruners.Gradual(0.8, every=10, times=8)
+LATEST = Reward()
 
 
-def begun(compression=BLOCKS, schedule=RAMP, seeds=(0,), env="InvertedPendulum-v4", settings=SMALL) -> td3.TD3Trainer:
-    return start(env, seeds, settings, compression, schedule, SOMETIMES)
+def begun(
+    compression=BLOCKS, schedule=RAMP, seeds=(0,), env="InvertedPendulum-v4", settings=SMALL, reward=LATEST
+) -> td3.TD3Trainer:
+    return start(env, seeds, settings, compression, schedule, SOMETIMES, reward)
 
 
 def trained(steps=80, every_step=lambda trainer: None, folder=None, **how) -> td3.TD3Trainer:
@@ -155,11 +158,11 @@ def test_the_reward_is_the_mean_of_the_last_episodes_or_the_evaluations():
             asked.append(reward)
             return 0.0
 
-    trainer = trained(compression=replace(BLOCKS, window=3), schedule=Listening(0.0))
+    trainer = trained(reward=Reward(window=3), schedule=Listening(0.0))
     assert asked[0] == -np.inf
     assert asked[-1] == pytest.approx(np.mean(trainer.returns[0][-3:]))
     asked.clear()
-    trainer = trained(compression=replace(BLOCKS, reward="evaluation"), schedule=Listening(0.0))
+    trainer = trained(reward=Reward("evaluation"), schedule=Listening(0.0))
     assert asked[:39] == [-np.inf] * 39
     assert asked[39:79] == [trainer.callback.rows[0]["return"]] * 40
     assert asked[79] == trainer.callback.rows[1]["return"]
@@ -210,7 +213,7 @@ def test_a_run_does_not_depend_on_its_stack_and_shifts_by_itself():
 def test_a_stopped_session_goes_on_bit_for_bit(stop, tmp_path):
     def how():
         schedules = [pruners.RewardAware(0.1, every=2, initial_reward=-1e9), RAMP]
-        return {"schedule": schedules, "seeds": (0, 1), "compression": replace(BLOCKS, window=2)}
+        return {"schedule": schedules, "seeds": (0, 1), "reward": Reward(window=2)}
 
     whole = trained(**how())
     assert whole.callback.algorithm.sparsity[0] > 0
@@ -222,8 +225,13 @@ def test_a_stopped_session_goes_on_bit_for_bit(stop, tmp_path):
     assert all(equal(whole, run, third, run) for run in (0, 1))
     mine, theirs = (one.callback.algorithm.saved for one in (whole, third))
     assert all(np.array_equal(mine[name], theirs[name]) for name in mine)
-    for other in ({"compression": replace(BLOCKS, block=2)}, {"schedule": [RAMP, RAMP]}):
-        with pytest.raises(BadInput, match=r"is a session with other .*(compression|schedules)"):
+    others = {
+        "compression": {"compression": replace(BLOCKS, block=2)},
+        "schedules": {"schedule": [RAMP, RAMP]},
+        "reward": {"reward": Reward(window=3)},
+    }
+    for name, other in others.items():
+        with pytest.raises(BadInput, match=rf"is a session with other .*{name}"):
             trained(folder=tmp_path, **how() | other)
 
 
@@ -234,8 +242,6 @@ def test_what_cannot_be_is_refused():
     for change, line in (
         ({"shift": 1.5}, r"shift=1.5 is not in \[0, 1\]"),
         ({"second_shift": -0.1}, r"second_shift=-0.1 is not in \[0, 1\]"),
-        ({"reward": "hope"}, "reward='hope': known are training, evaluation"),
-        ({"window": 0}, "window=0: expected a whole number, at least 1"),
         ({"start": "zzz"}, "start='zzz': known are drawn, projected"),
         ({"carry": "zzz"}, "carry='zzz': known are shared, copied"),
         ({"scope": "zzz"}, "scope='zzz': known are layer, network, global"),
@@ -244,6 +250,12 @@ def test_what_cannot_be_is_refused():
     ):
         with pytest.raises(BadInput, match=line):
             replace(BLOCKS, **change)
+    for wrong, line in (
+        ({"source": "hope"}, "reward='hope': known are training, evaluation"),
+        ({"window": 0}, "window=0: expected a whole number, at least 1"),
+    ):
+        with pytest.raises(BadInput, match=line):
+            Reward(**wrong)
     with pytest.raises(BadInput, match="block size 3 does not divide its 8 outputs"):
         begun(replace(BLOCKS, block=3))
     with pytest.raises(BadInput, match=r"no 'actor.layers.7.weight'; there are scores for"):

@@ -48,7 +48,8 @@ def test_differences_are_paired_by_seed_and_may_be_of_two_stages():
 
 
 def test_shares_and_factors():
-    assert measures.share(RUNS, "expand", "sparsify") == {"mnist/a": {0: 200.0, 1: 50.0}}
+    found = measures.share(RUNS, "expand", "sparsify")["mnist/a"]  # of each seed twice as many, and half
+    assert (found.value, found.seeds) == (pytest.approx(100 * (180 + 60) / (90 + 120)), 2)
     for order in (["expand", "sparsify"], ["sparsify", "expand"]):
         assert measures.factor(RUNS, order) == {"mnist/a": {0: 2.0, 1: 2.0}}
 

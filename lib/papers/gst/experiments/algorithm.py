@@ -21,13 +21,11 @@ import torch
 from torch import nn
 
 from lib import pruners
-from lib.base import BadInput, refuse_outside, refuse_twice, refuse_uncounted
+from lib.base import BadInput, refuse_outside, refuse_twice
 from lib.papers.gst.experiments.compression import BITMAPS, ratio
 from lib.pruners import blocks, groups
 from lib.pruners.layers import stacked_runs
 from lib.pruners.pruner import Score
-
-REWARDS = ("training", "evaluation")
 
 
 @dataclass(frozen=True)
@@ -43,13 +41,10 @@ class Compression:
             default 1, because its best ratio of Humanoid (66.5 %) fits blocks of two until the end if sparsity grows
             evenly.
         start: how coefficients begin, see `groups.group`.
-        scope: what is ranked together: each "layer" (Algorithm 2), or all of a "network".
+        scope: what is ranked together: each "layer" (Algorithm 2), all of a "network", or of all networks ("global").
         carry: how Adam's state goes over at the shift, see `groups.regroup`.
         mask_targets: whether target networks are pruned and released with their networks. By default they are: what
             is removed has to be gone from all networks that are stored. Otherwise removed weights fade with tau.
-        reward: R_new, the mean return of the latest "training" episodes, with their noise, which costs nothing, or of
-            the latest "evaluation". The paper has whatever generating experience gives, so training is the default.
-        window: of training episodes.
         regrow: whether what is set to zero is trained on, so that it may grow again and counts anew at the next
             pruning; Algorithm 2 says "zeroize" and no more. By default it stays at zero, as the ratios count it. They
             count so with either reading, though weights that may grow are zero at the pruning alone.
@@ -64,15 +59,10 @@ class Compression:
     scope: str = "layer"
     carry: str = "shared"
     mask_targets: bool = True
-    reward: str = "training"
-    window: int = 10
     regrow: bool = False
 
     def __post_init__(self):
         refuse_outside("[0, 1]", shift=self.shift, second_shift=self.second_shift)
-        if self.reward not in REWARDS:
-            raise BadInput(f"reward={self.reward!r}: known are {', '.join(REWARDS)}")
-        refuse_uncounted(window=self.window)
         refuse_twice(layers=self.layers)
         for name, known in (("start", groups.STARTS), ("carry", groups.CARRIES), ("scope", groups.SCOPES)):
             if getattr(self, name) not in known:

@@ -188,7 +188,7 @@ def begun(configuration: dict) -> tuple[actor_critic.ActorCriticTrainer, GroupSp
     found: list[Compression] = []
 
     def prepare(network: nn.Module) -> None:
-        found.append(methods.compression(configuration, layers(network), window=window))
+        found.append(methods.compression(configuration, layers(network)))
         begin(network, found[0])
 
     trainer = actor_critic.start(configuration["env"], configuration["seed"], settings, configuration["steps"], prepare)

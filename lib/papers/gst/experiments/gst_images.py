@@ -110,7 +110,7 @@ def run(configuration: dict, context: Context) -> list[dict]:
     if configuration["method"] != "dense":
         updates = training.epochs * len(in_batches(torch.arange(len(examples.train_labels)), training.batch))
         methods.RewardPruning(**configuration["pruning"]).refuse_never(updates)
-    compression = methods.compression(configuration, layers, reward="evaluation")
+    compression = methods.compression(configuration, layers)
     begin(model, compression)
 
     def reward(step: int) -> list[float] | None:

@@ -28,7 +28,7 @@ from lib.data.environments import make
 from lib.papers.gst.experiments import methods
 from lib.papers.gst.experiments.algorithm import Compression, share
 from lib.papers.gst.experiments.methods import SINGLE, Blocks
-from lib.papers.gst.experiments.online import Evaluation, start
+from lib.papers.gst.experiments.online import Evaluation, Reward, start
 from lib.training import td3
 
 LIBRARIES = ("gymnasium", "mujoco")
@@ -39,7 +39,7 @@ COLUMNS = (*INDEX, "return", "sparsity", *methods.RATIOS)
 
 @dataclass(frozen=True)
 class WindowedPruning(methods.RewardPruning):
-    """Hold besides over how many training episodes the reward is a mean (`algorithm.Compression`)."""
+    """Hold besides over how many training episodes the reward is a mean (`online.Reward`)."""
 
     window: Count = 10
 
@@ -88,7 +88,7 @@ class Task:
             given = f"random_steps={self.td3.random_steps}, steps={self.steps}"
             raise BadInput(f"{self.env}: {given}: an agent that only acts by chance learns nothing")
         for reward in self.rewards:
-            Compression(self.layers, reward=reward)
+            Reward(reward)
         methods.refuse_methods(self.blocks)
 
 
@@ -141,10 +141,10 @@ def run(configuration: dict, context: Context) -> list[dict]:
 
     def train(method: str, schedule: pruners.Schedule | Sequence[pruners.Schedule]) -> list[float]:
         """Train, keep the rows, and say which share of its network each run has saved on average (equation 2)."""
-        chosen = (
-            Compression() if reward == "none" else Compression(layers, **grouping, reward=reward, window=pruning.window)
-        )
-        trainer = start(env, seeds, learner, chosen, schedule, evaluation, context.device)
+        chosen, told = Compression(), Reward()  # of dense agents, which are not pruned
+        if reward != "none":
+            chosen, told = Compression(layers, **grouping), Reward(reward, pruning.window)
+        trainer = start(env, seeds, learner, chosen, schedule, evaluation, told, context.device)
         before = context.done
 
         def report(now: td3.TD3Trainer) -> None:

@@ -91,15 +91,11 @@ def each_method(task: Any, **own: Any) -> list[dict]:
     return [shared | own | method | {"seed": seed} for seed in range(task.seeds) for method in methods]
 
 
-def compression(configuration: Mapping, layers: Sequence[str], **more: Any) -> Compression:
-    """Say what a configuration of `each_method` compresses: nothing where it trains the dense network.
-
-    Args:
-        more: further settings of `algorithm.Compression`.
-    """
+def compression(configuration: Mapping, layers: Sequence[str]) -> Compression:
+    """Say what a configuration of `each_method` compresses: nothing where it trains the dense network."""
     if configuration["method"] == "dense":
         return Compression()
-    grouping = {name: configuration[name] for name in GROUPING} | more
+    grouping = {name: configuration[name] for name in GROUPING}
     return Compression(layers, **grouping, regrow=configuration["method"] == REGROW)
 
 

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from lib import pruners
-from lib.base import BadInput
+from lib.base import BadInput, refuse_uncounted
 from lib.papers.gst.experiments import algorithm
 from lib.papers.gst.experiments.algorithm import Compression, GroupSparseTraining
 from lib.pruners.blocks import group_size
@@ -24,6 +24,26 @@ from lib.training.rollouts import rollouts
 from lib.training.seeds import seed_of
 
 EVALUATION = 3  # a stream of random numbers of its own: TD3 has 0 to 2
+SOURCES = ("training", "evaluation")
+
+
+@dataclass(frozen=True)
+class Reward:
+    """Say what a run reports to its schedule, R_new.
+
+    Attributes:
+        source: the mean return of the latest "training" episodes, with their noise, which costs nothing, or of the
+            latest "evaluation". The paper has whatever generating experience gives, so training is the default.
+        window: how many training episodes.
+    """
+
+    source: str = "training"
+    window: int = 10
+
+    def __post_init__(self):
+        if self.source not in SOURCES:
+            raise BadInput(f"reward={self.source!r}: known are {', '.join(SOURCES)}")
+        refuse_uncounted(window=self.window)
 
 
 @dataclass(frozen=True)
@@ -49,6 +69,7 @@ class EvaluatedCallback:
     Args:
         trainer: at its beginning, blocks in place.
         schedules: when and how much is removed, one a run.
+        reward: what they are told.
 
     Attributes:
         algorithm: what is removed and saved.
@@ -65,11 +86,12 @@ class EvaluatedCallback:
         compression: Compression,
         schedules: Sequence[pruners.Schedule],
         evaluation: Evaluation,
+        reward: Reward,
     ):
         runs = len(trainer.seeds)
         if len(schedules) != runs:
             raise BadInput(f"{len(schedules)} schedules for {runs} runs: each run has its own")
-        self.trainer, self.compression, self.schedules = trainer, compression, list(schedules)
+        self.trainer, self.schedules, self.reward = trainer, list(schedules), reward
         self.evaluation, agent = evaluation, trainer.agent
         self.algorithm = GroupSparseTraining(
             agent.networks, compression, self.schedules, agent.optimizers, [agent.targets]
@@ -104,14 +126,14 @@ class EvaluatedCallback:
 
     def _rewards(self) -> list[float]:
         """R_new of each run, -inf before the first episode has ended."""
-        if self.compression.reward == "evaluation":
+        if self.reward.source == "evaluation":
             return self.measured.tolist()
-        latest = [returns[-self.compression.window :] for returns in self.trainer.returns]
+        latest = [returns[-self.reward.window :] for returns in self.trainer.returns]
         return [float(np.mean(returns)) if returns else -np.inf for returns in latest]
 
     def identity(self) -> dict:
         """Say what must be the same when a session goes on."""
-        return self.algorithm.identity() | {"evaluation": asdict(self.evaluation)}
+        return self.algorithm.identity() | {"evaluation": asdict(self.evaluation), "reward": asdict(self.reward)}
 
     def state_dict(self) -> dict:
         """Return how far the pruning is, and what has been found."""
@@ -134,6 +156,7 @@ def start(
     compression: Compression,
     schedule: pruners.Schedule | Sequence[pruners.Schedule],
     evaluation: Evaluation,
+    reward: Reward = Reward(),
     device: str = "cpu",
 ) -> td3.TD3Trainer:
     """Make a stack of runs at its beginning, blocks in place (Algorithm 1, lines 1 to 3); `td3.train` trains it.
@@ -150,5 +173,5 @@ def start(
     algorithm.begin(stack, compression)
     each = list(schedule) if isinstance(schedule, Sequence) else [copy.deepcopy(schedule) for _ in seeds]
     trainer = td3.TD3Trainer(td3.TD3(stack, settings), environments, seeds)
-    trainer.callback = EvaluatedCallback(trainer, compression, each, evaluation)
+    trainer.callback = EvaluatedCallback(trainer, compression, each, evaluation, reward)
     return trainer

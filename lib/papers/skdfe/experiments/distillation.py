@@ -34,7 +34,8 @@ class DistillationTraining:
         frames: length of a crop.
         learning_rate: of AdamW, the rate that half a cosine lowers to zero over all epochs, from the first on.
         warmup: epochs in which the rate is multiplied besides by a factor that rises linearly to 1, as in
-            `supervised.learning_rate`: a training that is all warm-up (the quick scale) has a quarter of the rate.
+            `supervised.learning_rate`: a training that is all warm-up (the quick scale) has at most a quarter of
+            the rate.
         weight_decay: of AdamW.
         precision: "float32", or "bfloat16" for autocast.
     """

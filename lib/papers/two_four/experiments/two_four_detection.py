@@ -62,7 +62,7 @@ COLUMNS = (*INDEX, "precision", "precision_50", "accuracy", "sparsity")
 
 @dataclass(frozen=True)
 class Task:
-    """One network on canvases of one kind of digits.
+    """Describe one network on canvases of one kind of digits.
 
     Attributes:
         canvases: how many to learn from in phase 2, each number by itself.
@@ -128,7 +128,7 @@ def run(configuration: dict, context: Context) -> list[dict]:
 
 
 class FirstPhase:
-    """Sessions of the backbone on single digits, and the rows of them so far."""
+    """Hold the sessions of the backbone on single digits, and the rows of them so far."""
 
     def __init__(self, configuration: dict, context: Context):
         self.key = {name: configuration[name] for name in KEYS}
@@ -159,7 +159,7 @@ class FirstPhase:
 
 
 class SecondPhase:
-    """The canvases of all seeds, and the comparison for one number of them after another."""
+    """Hold the canvases of all seeds, and the comparison for one number of them after another."""
 
     def __init__(self, configuration: dict, channels: int, examples: Examples, context: Context):
         self.layout = CanvasLayout(**configuration["layout"])
@@ -184,7 +184,7 @@ class SecondPhase:
 
 
 class Comparison:
-    """All variants for one number of canvases, and the rows so far.
+    """Train all variants for one number of canvases, and the rows so far.
 
     Attributes:
         outline: cells along a side of the outlines that are learned; 0: boxes alone are.

@@ -64,7 +64,7 @@ COLUMNS = (*INDEX, "frechet", "generator_loss", "discriminator_loss", "sparsity"
 
 @dataclass(frozen=True)
 class Task:
-    """One pair of networks on one data set.
+    """Describe one pair of networks on one data set.
 
     Attributes:
         seeds: how many, from 0.
@@ -127,7 +127,7 @@ def pruned_copy(pair: nn.ModuleDict, which: tuple[str, ...]) -> nn.ModuleDict:
 
 
 class Game:
-    """Sessions of one seed, how their images are measured, and the rows so far."""
+    """Hold the sessions of one seed, how their images are measured, and the rows so far."""
 
     def __init__(self, configuration: dict, context: Context):
         self.key = {name: configuration[name] for name in KEYS}

@@ -41,7 +41,7 @@ COLUMNS = (*INDEX, "mask_precision", "precision", "precision_50", "accuracy", "s
 
 
 class Outlines(Comparison):
-    """The variants that repeat phase 2 alone, drawing outlines."""
+    """Train the variants that repeat phase 2 alone, drawing outlines."""
 
     outline = OUTLINE
 

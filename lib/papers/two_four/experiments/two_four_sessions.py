@@ -4,7 +4,7 @@ A session has E epochs. With the steps of one session:
 
     dense                      one session without a mask
     halves                     the workflow in one session's steps: E / 2, pruned, E / 2, two whole schedules
-    ste                        masks chosen anew at each step, gradients straight through (no decay of masked weights)
+    ste                        masks chosen anew at each step, gradients straight through (SGD's weight decay alone)
     sr_ste                     the same with the decay of SR-STE (Zhou et al. 2021)
     sr_ste_transposable        SR-STE with masks that are 2:4 along rows and along columns (Hubara et al. 2021)
 
