@@ -98,7 +98,7 @@ class Rollout(NamedTuple):
     log_probs: Tensor  # that the actions had
     values: Tensor  # that were expected
     returns: Tensor
-    advantages: Tensor  # of the returns over these values, see `normalised`; of PPO
+    advantages: Tensor  # of the returns over these values, see `standardised`; of PPO
 
 
 def a2c_loss(logits: Tensor, values: Tensor, batch: Rollout, settings: ActorCriticSettings) -> Tensor:
@@ -120,7 +120,7 @@ def ppo_loss(logits: Tensor, values: Tensor, batch: Rollout, settings: ActorCrit
     return policy + settings.value * errors.mean() - settings.entropy * entropy
 
 
-def normalised(advantages: Tensor) -> Tensor:
+def standardised(advantages: Tensor) -> Tensor:
     """Bring the advantages of all steps that are learned from, [n], to mean 0 and standard deviation 1.
 
     Reference 33 does so once, before the steps are divided into parts.
@@ -226,7 +226,7 @@ class ActorCriticTrainer:
     def _learn(self, batch: Rollout) -> None:
         settings, number = self.settings, len(batch.actions)
         if settings.learner == "ppo":
-            batch = batch._replace(advantages=normalised(batch.advantages))
+            batch = batch._replace(advantages=standardised(batch.advantages))
         for _ in range(settings.epochs):
             order = torch.arange(number) if settings.parts == 1 else torch.from_numpy(self.draws.permutation(number))
             for chosen in order.chunk(settings.parts):

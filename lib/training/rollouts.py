@@ -31,7 +31,9 @@ def rollouts(act: Callable[[np.ndarray], np.ndarray], env: str, seeds: Sequence[
     """
     if not seeds or episodes < 1:
         raise BadInput(f"an evaluation needs a run and an episode or more; these are {len(seeds)} runs, {episodes}")
-    starts = {(run, episode): start(seed, episode) for run, seed in enumerate(seeds) for episode in range(episodes)}
+    starts = {
+        (run, episode): episode_seed(seed, episode) for run, seed in enumerate(seeds) for episode in range(episodes)
+    }
     name = env if env in gym.registry else environment(env).id
     games = {place: make(name) for place in starts}
     widths = [space.shape[0] for space in (games[0, 0].observation_space, games[0, 0].action_space)]
@@ -63,7 +65,7 @@ def mean_returns(
     return {"return": found.tolist(), "normalised_return": normalised(env, found).tolist()}
 
 
-def start(seed: int, episode: int) -> int:
+def episode_seed(seed: int, episode: int) -> int:
     """Compute the seed of one evaluation episode's first state; other states than those of recorded data.
 
     Raises:

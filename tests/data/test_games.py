@@ -174,13 +174,14 @@ class Emulator:
 def test_breakout_is_played_as_reference_33_has_it(monkeypatch):
     """No button sticks, a button is held for four frames, and the picture is the brighter of the last two."""
     ale = SimpleNamespace(ALEInterface=Emulator, LoggerMode=SimpleNamespace(Error=0))
-    ale.roms = SimpleNamespace(get_all_rom_ids=lambda: ["breakout"], get_rom_path=lambda name: name)
+    ale.roms = SimpleNamespace(get_all_rom_ids=lambda: ["breakout", "space_invaders"], get_rom_path=lambda name: name)
     Emulator.setLoggerMode = staticmethod(lambda mode: None)
     monkeypatch.setitem(sys.modules, "ale_py", ale)
     monkeypatch.setattr(atari, "available", lambda: True)
     game = games.make("breakout", 0)
     assert game.emulator.told["repeat_action_probability"] == 0
     assert game.emulator.told["max_num_frames_per_episode"] == 400_000
+    assert games.make("space_invaders", 0).emulator.told["max_num_frames_per_episode"] == 300_000
     game.emulator.pressed.clear()
     points, lost, over = game.step(2)
     assert (points, lost, over) == (4.0, False, False)

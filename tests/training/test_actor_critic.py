@@ -16,9 +16,9 @@ from lib.training.actor_critic import (
     ActorCriticSettings,
     Rollout,
     a2c_loss,
-    normalised,
     ppo_loss,
     returns,
+    standardised,
     start,
     train,
 )
@@ -88,7 +88,7 @@ def test_advantages_are_brought_to_one_scale_over_all_steps_before_these_are_div
     whole = torch.cat(found)
     assert (float(whole.mean()), float(whole.std())) == pytest.approx((0, 1), abs=1e-3)
     assert max(abs(float(part.mean())) for part in found) > 0.05  # a part by itself has another mean
-    assert normalised(torch.tensor([1.0, 3.0])).tolist() == pytest.approx([-(0.5**0.5), 0.5**0.5], rel=1e-4)
+    assert standardised(torch.tensor([1.0, 3.0])).tolist() == pytest.approx([-(0.5**0.5), 0.5**0.5], rel=1e-4)
 
 
 def test_the_optimizers_are_those_of_reference_33():

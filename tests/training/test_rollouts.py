@@ -5,7 +5,7 @@ import pytest
 
 from lib.base import BadInput
 from lib.data import environments, offline_rl
-from lib.training.rollouts import rollouts, start
+from lib.training.rollouts import episode_seed, rollouts
 
 
 class Agents:
@@ -29,7 +29,7 @@ def test_each_place_plays_one_whole_episode_from_its_own_start():
     for run, seed in enumerate(seeds):
         for number in range(3):  # the same episode alone, as Gymnasium's own documentation plays one
             game = environments.make("Hopper-v4")
-            observation, _ = game.reset(seed=start(seed, number))
+            observation, _ = game.reset(seed=episode_seed(seed, number))
             total, steps, over = 0.0, 0, False
             while not over:
                 action = np.tanh(np.einsum("o,oa->a", observation.astype(np.float32), agents.weights[run]))
