@@ -194,12 +194,12 @@ def test_a_change_makes_exactly_its_own_stages_stale(tree: Path):
     changed = tree / "lib" / "papers" / "npn" / "experiments" / "npn_moons.py"
     changed.write_text(changed.read_text() + "\n# a comment\n")
     own = {name for name in every if paper_of(_file_of(name.partition("@")[2])) == "npn"}
-    assert stale(tree) == {"claims", *own}
+    assert stale(tree) == {"claims", *own, *notebooks}
     subprocess.run(["git", "checkout", "-q", "."], cwd=tree, check=True)
 
     changed = tree / "lib" / "pruners" / "scores.py"
     changed.write_text(changed.read_text() + "\n# a comment\n")
-    assert stale(tree) == {"claims", *every}  # and none of results/real/dvc.yaml
+    assert stale(tree) == {"claims", *every, *notebooks}  # and none of results/real/dvc.yaml
 
 
 def _file_of(experiment: str) -> Path:

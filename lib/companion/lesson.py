@@ -89,7 +89,7 @@ def sentence(
             turned) and {name:.1f}. Of a claim about several networks or environments {claim-id@resnet20} is the cell
             of one, and {claim-id@worst} the one that is worst for the claim, which a sentence has to say.
         rests_on: {claim's id: its verdict}. Every claim that the text takes a number from has to be named here.
-        claims: the ledger; by default that of `results/claims.csv`, each claim at its largest scale.
+        claims: the ledger; by default that of `results/claims.csv`, each claim at the scale that counts.
         values: numbers, words or `Interval`s by name.
 
     Raises:

@@ -15,6 +15,7 @@ from IPython import get_ipython
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+from matplotlib.transforms import ScaledTranslation
 
 from lib.base import BadInput
 from lib.companion.results import drawn
@@ -391,7 +392,7 @@ def accuracy_against_size(axes: Axes, ends: pd.DataFrame) -> None:
     """Draw a marker a direction of paper 4: mean accuracy, with its 95 % interval, at mean live weights; small points
     are seeds.
 
-    Networks of one size stand a little apart: with bars they would hide one another.
+    Networks of nearly one size are drawn a few points apart, because their bars would hide one another.
 
     Args:
         ends: one row a direction and seed, columns direction, accuracy, parameters_live.
@@ -405,9 +406,13 @@ def accuracy_against_size(axes: Axes, ends: pd.DataFrame) -> None:
         mine = ends[ends.direction == direction]
         look = variant_style(direction, DIRECTIONS) | {"linestyle": "none"}
         size, found = mine.parameters_live.mean(), interval(mine.accuracy.tolist())
-        aside = 1.08 ** sum(abs(size / other - 1) < 0.05 for other in taken)
+        bars = axes.errorbar([size], [found.value], yerr=_bars([found]), markersize=8, capsize=4, **look)
+        inches = 0.1 * sum(abs(size / other - 1) < 0.05 for other in taken)
+        aside = axes.transData + ScaledTranslation(inches, 0, axes.figure.dpi_scale_trans)
+        for part in bars.get_children():  # when the axis knows where they are
+            part.set_transform(aside)
         if found.seeds > 1:
-            axes.scatter(aside * mine.parameters_live, mine.accuracy, s=9, color=look["color"], linewidths=0)
+            points = axes.scatter(mine.parameters_live, mine.accuracy, s=9, color=look["color"], linewidths=0)
+            points.set_offset_transform(aside)
         taken.append(size)
-        axes.errorbar([aside * size], [found.value], yerr=_bars([found]), markersize=8, capsize=4, **look)
     axes.set(xscale="log", xlabel="live weights, log scale", ylabel="test accuracy (%)")

@@ -122,7 +122,7 @@ def read_claims(scale: str, results: Path = base.RESULTS) -> pd.DataFrame:
 
 
 def read_scorecard(results: Path = base.RESULTS) -> pd.DataFrame:
-    """Read for each claim the verdict of the largest scale that has one; empty cells are empty strings.
+    """Read for each claim the verdict of the scale that counts (`scorecard.largest`); empty cells are empty strings.
 
     Raises:
         BadInput: there are none, or they are damaged.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import io
 
 import matplotlib.pyplot as plt
@@ -34,4 +35,5 @@ def _html(found: Figure | pd.DataFrame) -> str:
     drawn = io.BytesIO()
     found.savefig(drawn, format="svg", metadata={"Date": None})
     picture = base64.b64encode(drawn.getvalue()).decode()
-    return f'<img src="data:image/svg+xml;base64,{picture}" alt="{found.get_suptitle()}" style="max-width: 100%">'
+    alt = html.escape(found.get_suptitle())
+    return f'<img src="data:image/svg+xml;base64,{picture}" alt="{alt}" style="max-width: 100%">'

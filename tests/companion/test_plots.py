@@ -116,9 +116,11 @@ def test_networks_of_one_size_stand_apart_with_bars_of_their_accuracies(axes):
         for o, s in zip(OTHERS, SEEDS, strict=True)
     ]
     plots.accuracy_against_size(axes, pd.DataFrame(rows))
-    places = [left for left, _, _, _ in bars(axes)]
-    assert places[0] == pytest.approx(100 * sum(OTHERS) / len(OTHERS))
-    assert [place / places[0] for place in places[1:]] == pytest.approx([1.08, 1.08**2])
+    mean = 100 * sum(OTHERS) / len(OTHERS)
+    assert [left for left, _, _, _ in bars(axes)] == pytest.approx([mean] * 3)  # on the axis, whose ticks say the size
+    for drawn in zip(*((marker, *caps, *lines) for marker, caps, lines in axes.containers), strict=True):
+        pixels = [one.get_transform().transform((mean, 1))[0] for one in drawn]
+        assert np.diff(pixels) == pytest.approx([0.1 * axes.figure.dpi] * 2)
     assert all((low, high) == ends(skewed(SEEDS)) for _, low, _, high in bars(axes))
 
 

@@ -33,11 +33,11 @@ def test_what_is_folded_opens_at_a_click_and_holds_the_same(monkeypatch: pytest.
     monkeypatch.setattr(show, "display", shown.append)
     show.show_at("quick", pd.DataFrame({"a": [31]}), fold=True)
     figure, _ = plt.subplots()
-    figure.suptitle("All is well")
+    figure.suptitle('All is "well"')
     show.show_at("quick", figure, fold=True)
     table, picture = (one.data for one in shown)
     assert table.startswith("<details><summary>The same at the quick scale</summary>")
     assert "<td>31</td>" in table
-    assert 'alt="All is well"' in picture
+    assert 'alt="All is &quot;well&quot;"' in picture
     assert b"<svg" in base64.b64decode(re.search('base64,([^"]+)', picture)[1])
     assert not plt.fignum_exists(figure.number)

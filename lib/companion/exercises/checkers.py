@@ -150,7 +150,7 @@ def _close(answer: object, right: float, tolerance: float) -> bool:
     except OverflowError:  # a number beyond all others
         return False
     except ValueError as error:
-        raise BadInput(f"{plain!r:.40} is no number: write digits and a point, such as 17408 or 0.6") from error
+        raise BadInput(f"{plain!r:.40} is no number: write digits and a point, such as 31415 or 0.31") from error
 
 
 def _same(one: object, other: object) -> bool:

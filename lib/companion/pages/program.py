@@ -23,7 +23,7 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help="where pages go (default: html/)")
     parser.add_argument("--slides", action="store_true", help="instead a deck for each part, into slides/ or --out")
     asked = parser.parse_args(words)
-    out = asked.out or base.ROOT / ("slides" if asked.slides else "html")
+    out = (asked.out or base.ROOT / ("slides" if asked.slides else "html")).absolute()  # "." has no name
     with base.program("lib.pages"):
         made = write_slides(asked.results, out) if asked.slides else [write(asked.results, out)]
         print("\n".join(f"open {path}" for path in made))

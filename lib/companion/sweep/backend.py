@@ -25,8 +25,11 @@ LOST = "a worker or the scheduler was killed (out of memory?); what is finished 
 
 
 @contextmanager
-def backend(scheduler: str | None, processes: int) -> Iterator[None]:
+def backend(scheduler: str | None, processes: int) -> Iterator[int]:
     """Set where joblib sends the work: processes of this machine, or the workers of a Dask scheduler.
+
+    Yields:
+        How many configurations are computed side by side: the processes, or the threads of the workers there are.
 
     Raises:
         BadInput: no scheduler answers, it has no workers, or a worker or a process of this machine was lost within.
@@ -35,7 +38,7 @@ def backend(scheduler: str | None, processes: int) -> Iterator[None]:
         deaf = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}  # Ctrl-C is for this process
         with joblib.parallel_config("loky", n_jobs=processes, **deaf):
             try:
-                yield
+                yield processes
             except BrokenExecutor as error:
                 raise BadInput(LOST) from error
         return
@@ -55,7 +58,7 @@ def backend(scheduler: str | None, processes: int) -> Iterator[None]:
             raise BadInput(no_worker) from error
         with watched(client, no_worker):
             try:
-                yield
+                yield sum(client.nthreads().values())
             except (KilledWorker, CancelledError) as error:
                 raise BadInput(LOST) from error
 

@@ -14,9 +14,10 @@ import shutil
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import joblib
@@ -37,6 +38,7 @@ from lib.companion.sweep.store import Store
 # Memory that was freed is kept, not given back and asked for again a step later: large arrays come back page by page,
 # which took a third of a step's time on one machine. glibc reads this when a worker starts.
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2**33)}
+KEEP_SECONDS = 60  # from one writing of a CSV to the next while a sweep goes on
 
 
 def main(words: list[str] | None = None) -> None:
@@ -63,7 +65,11 @@ def arguments() -> argparse.ArgumentParser:
         "--resume-from", type=Path, nargs="+", default=[], metavar="FILE", help="take what these CSVs have"
     )
     parser.add_argument("--other-sources", action="store_true", help="with --resume-from: that of other sources too")
-    parser.add_argument("--again", action="store_true", help="real and paper: train anew what the CSV has already")
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="real and paper: train anew what the CSV has; what an unfinished sweep has is kept",
+    )
     parser.add_argument("--params", type=Path, default=base.PARAMS, help="settings (default: params.yaml)")
     parser.add_argument("--results", type=Path, default=base.RESULTS, help="where results go (default: results/)")
     parser.add_argument("--store", type=Path, default=base.STORE, help="unfinished sweeps (default: .sweep/)")
@@ -124,18 +130,19 @@ def sweep(asked: argparse.Namespace) -> None:
         raise BadInput("--resume-from FILE is for one experiment at a time")
     processes = asked.jobs or (1 if device == "cuda" else joblib.cpu_count())
     deadline = None if asked.budget is None else time.time() + seconds(asked.budget)
+    how = (asked, processes, commit)
     with ExitStack() as locks:
         sweeps = [begin(asked, name, locks) for name in chosen]
         try:
-            failed = run_missing(sweeps, processes, device, deadline, asked.scheduler)
+            failed = run_missing(sweeps, processes, device, deadline, asked.scheduler, partial(keep_partial, *how))
         except BaseException:  # Ctrl-C, a killed worker, a full disk: whatever it was
             for one in sweeps:
-                keep_partial(asked, one, processes, commit)
+                keep_partial(*how, one)
             raise
         faults = []
         for one in sweeps:
             try:
-                finish(asked, one, failed[one.work.name], processes, commit)
+                finish(*how, one, failed[one.work.name])
             except BadInput as error:  # the others are written all the same
                 faults.append(str(error))
         if faults:
@@ -180,7 +187,7 @@ def begin(asked: argparse.Namespace, name: str, locks: ExitStack) -> Sweep:
     return one
 
 
-def finish(asked: argparse.Namespace, one: Sweep, failed: list[Path], processes: int, commit: str) -> None:
+def finish(asked: argparse.Namespace, processes: int, commit: str, one: Sweep, failed: list[Path]) -> None:
     """Write an experiment's CSV and what lies beside it, and empty its store once all is there.
 
     Raises:
@@ -188,7 +195,7 @@ def finish(asked: argparse.Namespace, one: Sweep, failed: list[Path], processes:
     """
     work, entries, csv = one.work, one.entries, one.csv
     if failed:
-        keep_partial(asked, one, processes, commit)
+        keep_partial(asked, processes, commit, one)
         what = error_of(failed[0].read_text())
         raise BadInput(
             f"{len(failed)} of {len(work.configurations)} configurations failed, {len(entries)} are finished and kept; "
@@ -225,9 +232,10 @@ def error_of(report: str) -> str:
     return line.removeprefix("lib.base.BadInput: ")
 
 
-def keep_partial(asked: argparse.Namespace, one: Sweep, processes: int, commit: str) -> None:
-    """Write what is finished of a sweep that failed or was stopped, beyond the quick scale, where it has all that the
-    CSV there has, and more: so it is found again when the sources, and with them the store's names, have changed.
+def keep_partial(asked: argparse.Namespace, processes: int, commit: str, one: Sweep) -> None:
+    """Write what is finished of a sweep that goes on, failed or was stopped, beyond the quick scale, where it has all
+    that the CSV there has, and more: so it is found again when the sources, and with them the store's names, have
+    changed.
     """
     if asked.scale != "quick" and len(one.entries) > len(one.resumed) and not asked.again:
         with suppress(BadInput):
@@ -248,7 +256,10 @@ def refuse_lost(one: Sweep) -> None:
     try:
         rows = provenance.read_rows(csv, work)
     except BadInput as error:  # damaged, or of other columns: hours may be in it, so somebody has to look
-        print(f"lib.sweep: {error}; kept as {base.aside(csv).name}", file=sys.stderr)
+        kept = base.aside(csv)
+        if (of := provenance.beside(csv)).exists():  # under the name that it has to have beside this file
+            of.replace(provenance.beside(kept))
+        print(f"lib.sweep: {error}; kept as {kept.name}", file=sys.stderr)
         return
     there = dict.fromkeys(work.identity(row) for row in rows.to_dict("records"))
     finished = {work.identity(entry["configuration"]) for entry in one.entries.values()}
@@ -264,11 +275,19 @@ def refuse_lost(one: Sweep) -> None:
 
 
 def run_missing(
-    sweeps: Sequence[Sweep], processes: int, device: str, deadline: float | None, scheduler: str | None
+    sweeps: Sequence[Sweep],
+    processes: int,
+    device: str,
+    deadline: float | None,
+    scheduler: str | None,
+    keep: Callable[[Sweep], None] = lambda one: None,
 ) -> dict[str, list[Path]]:
     """Run the configurations that have no entry yet, all experiments' in one pool, and add their entries.
 
     What needs another's rows comes after all that is ready now; where that one failed or was stopped, it stays missing.
+
+    Args:
+        keep: called with an experiment that has a new entry, at most once in KEEP_SECONDS.
 
     Returns:
         For each experiment the tracebacks of its configurations that failed.
@@ -289,9 +308,10 @@ def run_missing(
         for one in sweeps
     }
     failed: dict[str, list[Path]] = {one.work.name: [] for one in sweeps}
+    kept = {one.work.name: time.monotonic() for one in sweeps}
     missing = [key for key, one in of.items() if key not in one.entries]
     folders = {key: one.store.checkpoints(key) for key, one in of.items()}
-    with backend(scheduler, processes), Bar(units, folders, of.keys() - set(missing)) as bar:
+    with backend(scheduler, processes) as side_by_side, Bar(units, folders, of.keys() - set(missing)) as bar:
         tried: set[str] = set()
         while ready := [key for key in missing if key not in tried and of[key].needed(key) is not None]:
             tried |= set(ready)
@@ -303,9 +323,12 @@ def run_missing(
             for key, outcome in joblib.Parallel(return_as="generator_unordered", batch_size=1)(calls):
                 one = of[key]
                 if outcome["status"] == "finished":
-                    one.entries[key] = one.store.add(key, one.work.configurations[key], outcome, processes)
+                    one.entries[key] = one.store.add(key, one.work.configurations[key], outcome, side_by_side)
                     bar.finished.add(key)
                     order.took(key, outcome["seconds"])
+                    if time.monotonic() - kept[one.work.name] >= KEEP_SECONDS:
+                        keep(one)
+                        kept[one.work.name] = time.monotonic()
                 elif outcome["status"] == "failed":
                     traceback = one.store.keep_traceback(key, one.work.configurations[key], outcome["traceback"])
                     if not failed[one.work.name]:

@@ -157,6 +157,17 @@ def test_lost_workers_and_a_lost_scheduler_are_said_in_one_line(monkeypatch: pyt
         raise lost
 
 
+def test_configurations_go_side_by_side_on_all_threads_of_all_workers(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(distributed, "Client", Client)
+    monkeypatch.setattr(Client, "wait_for_workers", lambda client, count, timeout: None)
+    monkeypatch.setattr(Client, "nthreads", lambda client: {"one": 3, "another": 1})
+    monkeypatch.setattr(backend.joblib, "parallel_config", lambda *words, **more: contextlib.nullcontext())
+    with backend.backend("tcp://127.0.0.1:2", 1) as side_by_side:
+        assert side_by_side == 4
+    with backend.backend(None, 3) as side_by_side:
+        assert side_by_side == 3
+
+
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A client whose scheduler answers and has lost all of its workers; it is looked at all the time."""

@@ -286,9 +286,13 @@ def test_a_run_file_with_a_blank_cell_is_kept_when_fewer_rows_take_its_place(toy
     toys()
     blank = toys.TABLE.replace("c,1,1", ",1,1").encode()
     toys.csv().write_bytes(blank)
+    origin = b"rows: 12"
+    provenance.beside(toys.csv()).write_bytes(origin)
     assert toys("--budget", "0s") == 0
     assert toys.err == "lib.sweep: toy.csv says no name in line 9; kept as toy.csv.damaged"
-    assert toys.csv().with_name("toy.csv.damaged").read_bytes() == blank
+    damaged = toys.csv().with_name("toy.csv.damaged")
+    assert damaged.read_bytes() == blank
+    assert provenance.beside(damaged).read_bytes() == origin  # so one can go on from it once it has been mended
     assert toys.csv().read_text() == "name,step,value\n"
 
 

@@ -66,6 +66,17 @@ def test_a_failing_configuration_leaves_the_others_finished_and_its_traceback(to
     assert toys.csv().read_text() == toys.TABLE
 
 
+def test_while_a_real_sweep_goes_on_its_csv_has_what_is_finished(toys, monkeypatch: pytest.MonkeyPatch):
+    """The store's names change with the sources, so of a sweep that was killed only the CSV is found then."""
+    seen = []
+    toys.toy.before = lambda name, step: seen.append(toys.csv("real").exists() and toys.csv("real").read_text())
+    monkeypatch.setattr(sweep, "KEEP_SECONDS", 0)
+    assert toys(scale="real") == 0
+    assert not any(seen[:3])  # within the first of four configurations
+    assert [text.count("\n") for text in seen[3::3]] == [4, 7, 10]  # a line of names, and three a configuration
+    assert toys.csv("real").read_text() == toys.TABLE
+
+
 def test_a_failing_run_leaves_the_csv_of_an_earlier_one(toys):
     toys()
     toys.toy.before = toys.fail_at("c")
