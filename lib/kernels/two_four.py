@@ -157,9 +157,10 @@ def compressed(weight: Tensor, backend: str = "") -> Compressed:
     kinds = {"select": ("cpu", (torch.float32,)), "cusparselt": ("cuda", CORES_TAKE), "cutlass": ("cuda", CORES_TAKE)}
     device, dtypes = kinds.get(backend, (weight.device.type, DTYPES))
     if backend not in ("", *BACKENDS) or weight.device.type != device or weight.dtype not in dtypes:
+        none = f"no back end {backend!r}" if backend else "no back end"
         raise BadInput(
-            f"no back end {backend!r} for {weight.dtype} on {weight.device}: dense takes all, select float32 on a CPU, "
-            "cusparselt and cutlass float16, bfloat16 and int8 on a GPU"
+            f"{none} for {weight.dtype} on {weight.device}: dense takes float32, float16, bfloat16 and int8, select "
+            "float32 on a CPU, cusparselt and cutlass float16, bfloat16 and int8 on a GPU"
         )
     wide = padded(weight.detach(), 1, 8) if weight.dim() == 2 else weight
     return Compressed(*compress(wide), columns=weight.shape[-1], backend=backend)

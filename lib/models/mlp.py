@@ -178,7 +178,8 @@ def plain(module: MLP, run: int = 0) -> nn.Sequential:
     parts: list[nn.Module] = []
     for layer in take(module, [run]).layers:
         weight, bias = layer.weight.detach()[0], layer.bias.detach()[0]
-        linear = nn.Linear(weight.shape[1], weight.shape[0], device=weight.device, dtype=weight.dtype)
+        size = weight.shape[1], weight.shape[0]
+        linear = nn.utils.skip_init(nn.Linear, *size, device=weight.device, dtype=weight.dtype)  # nothing is drawn
         with torch.no_grad():
             linear.weight.copy_(weight)
             linear.bias.copy_(bias)

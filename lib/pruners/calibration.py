@@ -153,6 +153,10 @@ class Int8(nn.Module):
     (float64); the weight's own codes decide which is needed. On CUDA it is always float64, since float32 convolutions
     may take a short cut (Winograd) that is not exact.
 
+    Args:
+        layer: is taken over: its weight is codes from now on, and its bias is gone.
+        amax: the largest magnitude of an input that is not clipped.
+
     Attributes:
         layer: the layer with its codes as weight and without bias.
         codes: the weight, int8 [out, ...].
@@ -173,12 +177,12 @@ class Int8(nn.Module):
         self.register_buffer("weight_scale", scales.reshape(like_output))
         self.register_buffer("input_scale", scale_of(torch.tensor(float(amax), device=codes.device)))
         self.register_buffer("bias", None if layer.bias is None else layer.bias.detach().float().reshape(like_output))
-        largest_sum = LARGEST * int(coded.abs().sum(1).max())
-        fast = largest_sum <= EXACT[torch.float32] and codes.device.type == "cpu"
-        layer.weight = nn.Parameter(codes.to(torch.float32 if fast else torch.float64), requires_grad=False)
+        layer.weight = nn.Parameter(codes.double(), requires_grad=False)
         # a layer that is not torch's may need one
         layer.bias = None if type(layer).__module__.startswith("torch.nn") or layer.bias is None else _none(layer)
         self.layer = layer
+        self._choose_type()
+        self.register_load_state_dict_post_hook(Int8._choose_type)
         # torch's fused encoder layer would read the weight and never call this one; it does not where there is a hook
         self.register_forward_pre_hook(called)
 
@@ -207,7 +211,24 @@ class Int8(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Int8:
         """Go to another device, but not to another type: in half precision sums would not be exact, nor steps."""
-        return super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)
+        super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)
+        self._choose_type()
+        return self
+
+    def _choose_type(self, *loaded: object) -> None:
+        """Hold the codes in the faster type in which no sum is rounded, for these codes where they are now."""
+        weight = self.layer.weight
+        if weight.is_meta:
+            return
+        largest_sum = LARGEST * int(self._rows(weight.double()).abs().sum(1).max())
+        fast = largest_sum <= EXACT[torch.float32] and weight.device.type == "cpu"
+        if weight.dtype != (exact := torch.float32 if fast else torch.float64):
+            self.layer.weight = nn.Parameter(weight.to(exact), requires_grad=False)
+
+    def _rows(self, weight: Tensor) -> Tensor:
+        """The weight as rows, one an output."""
+        layout = kinds.find(self.layer)[0].weights(self.layer)["weight"]
+        return layout.matrix(weight).reshape(layout.outputs(weight.shape), -1)
 
     def forward(self, input: Tensor, *args: object, **more: object) -> Tensor:
         """Quantise float values, sum products exactly, and return floats.

@@ -74,8 +74,9 @@ class StraightThrough(Following):
         return self.layout.tensor(mask, weight.shape).contiguous()
 
     def forward(self, weight: Tensor) -> Tensor:
-        """Mask the weight."""
-        return Refined.apply(weight, self.choose(weight.detach()), self)
+        """Mask the weight; by the last mask where it is not finite, as its loss will not be either."""
+        values = weight.detach()
+        return Refined.apply(weight, self.choose(values) if values.isfinite().all() else self.mask, self)
 
     def count(self, mask: Tensor) -> None:
         """Count what has changed since the step before."""

@@ -27,7 +27,7 @@ from lib.pruners.masks import Masked
 from lib.pruners.straight_through import StraightThrough
 
 MARK = b"\nsha256 "  # between what torch saved and its checksum, which ends the file
-SAVE_SECONDS = 60.0  # at most this much work is lost where a process is killed
+SAVE_SECONDS = 60.0  # a kill loses so much work, and what follows until a step, row or epoch ends
 
 
 class Kept(Protocol):

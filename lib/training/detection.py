@@ -100,6 +100,7 @@ def focal(logits: Tensor, truths: Tensor) -> Tensor:
     A place that is judged well already counts for little, because there are hundreds of them on a canvas and few lie
     on a digit.
     """
+    logits = logits.float()  # bfloat16 would round the many small terms
     entropy = F.binary_cross_entropy_with_logits(logits, truths, reduction="none")
     right = torch.where(truths > 0, logits, -logits).sigmoid()
     weight = torch.where(truths > 0, ALPHA, 1 - ALPHA)

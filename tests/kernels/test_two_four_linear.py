@@ -205,9 +205,12 @@ def test_activations_and_back_ends_that_do_not_fit_the_weight_are_refused():
     for wrong in (x[:, :15], x.half(), torch.tensor(1.0)):
         with pytest.raises(BadInput, match=wanted):
             linear(wrong, compressed(weight))
+    takes = "dense takes float32, float16, bfloat16 and int8, select float32"
     for kind, way in ((torch.float32, "cublas"), (torch.float16, "select"), (torch.float16, "cutlass")):
-        with pytest.raises(BadInput, match=f"no back end '{way}' for {kind} on cpu: dense takes all, select float32"):
+        with pytest.raises(BadInput, match=f"no back end '{way}' for {kind} on cpu: {takes}"):
             compressed(weight.to(kind), way)
+    with pytest.raises(BadInput, match=f"no back end for torch.float64 on cpu: {takes}"):
+        compressed(weight.double())
     with pytest.raises(BadInput, match="not 2:4: row 0, group 0"):
         compressed(torch.ones(2, 6))
     with pytest.raises(BadInput, match="compress needs a matrix"):

@@ -47,7 +47,9 @@ def test_a_run_is_the_plain_network_within_rounding_in_float64(sizes, activation
     inputs, goals = (tensor.double() for tensor in data(sizes, [3, 4, 5]))
     (model(inputs) - goals).square().mean((1, 2)).sum().backward()
     for run in range(3):
+        before = torch.get_rng_state()
         alone = plain(model, run)
+        assert torch.equal(torch.get_rng_state(), before)
         kinds = {"relu": nn.ReLU, "tanh": nn.Tanh}
         assert [type(m) for m in alone] == [nn.Linear, kinds[activation]] * (len(sizes) - 2) + [nn.Linear, Bounded]
         (alone(inputs[run]) - goals[run]).square().mean().backward()

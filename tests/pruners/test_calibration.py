@@ -90,6 +90,20 @@ def test_sums_are_in_the_fastest_type_that_is_exact():
     assert calibration.Int8(uneven, 1.0).layer.weight.dtype == torch.float64
 
 
+def test_sums_stay_exact_when_other_codes_are_loaded():
+    full, light = nn.Linear(1041, 1), nn.Linear(1041, 1)
+    nn.init.ones_(full.weight)
+    nn.init.zeros_(light.weight)
+    full, light = calibration.Int8(full, 1.0), calibration.Int8(light, 1.0)
+    model = nn.Sequential(light)
+    assert light.layer.weight.dtype == torch.float32
+    model.load_state_dict(nn.Sequential(full).state_dict())
+    assert light.layer.weight.dtype == torch.float64
+    assert torch.equal(light.codes, full.codes)
+    inputs = torch.linspace(-1, 1, 1041)
+    assert torch.equal(model(inputs), full(inputs))
+
+
 @pytest.mark.parametrize("options", [{}, {"stride": 2, "padding": 1}, {"groups": 2}, {"dilation": 2, "padding": 2}])
 def test_a_convolution_is_numpys_int32_product(options: dict):
     layer = filled(nn.Conv2d(4, 6, 3, bias=False, **options))

@@ -54,6 +54,13 @@ def test_a_masked_weight_comes_back_when_it_has_grown():
     assert found.weight[0, :4].tolist() == [4.0, 0.0, 0.0, 10.0]
 
 
+def test_a_weight_that_diverged_computes_what_is_no_number_and_lets_the_loop_say_so():
+    found = layer(0.0)
+    with torch.no_grad():
+        found.parametrizations.weight.original[0, 0] = math.nan
+    assert found(torch.ones(16)).isnan().all()
+
+
 def test_flips_are_counted_by_step_and_only_while_learning():
     found = layer(0.0)
     inputs = torch.ones(16)

@@ -126,7 +126,7 @@ def _without_each(block, ways, pair, rest):
         _pairs(block[slot], ways[slot])
     for half in range(2):
         for count in range(COUNTS):
-            pair[half, count] = -np.inf
+            pair[half, count] = -1.0  # below all sums of magnitudes; fastmath knows no infinity
         for p in range(6):
             for q in range(6):
                 both = ways[2 * half, p] + ways[2 * half + 1, q]
@@ -134,7 +134,7 @@ def _without_each(block, ways, pair, rest):
     for slot in range(4):
         other, half = slot ^ 1, 1 - slot // 2
         for p in range(6):
-            most = -np.inf
+            most = -1.0
             for q in range(6):
                 most = max(most, ways[other, q] + pair[half, MISSING[p, q]])
             rest[slot, p] = most

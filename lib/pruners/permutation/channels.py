@@ -71,7 +71,8 @@ def read(model: nn.Module, inputs: Inputs, unused: Iterable[str] = ()) -> Ties:
         try:
             again = _Reader(*_traced(model.train(), cloned(inputs)), named, reader)
             model.eval()  # layers compute as in evaluation, only the way through the model is that of training
-            again.follow()
+            with torch.random.fork_rng(devices=[]):  # dropout draws on this way
+                again.follow()
         except Exception as error:  # whatever the model's own code raises in training
             why = f"{left[0]} is not reached in evaluation mode, and training mode cannot be followed: {error}"
             reader.channels.fix_all(why.splitlines()[0])

@@ -123,6 +123,16 @@ def test_no_term_teaches_its_target(term, shape):
     assert target.grad is None
 
 
+@pytest.mark.parametrize("term", [label_loss, embedding_mse, embedding_cosine])
+def test_terms_are_computed_in_float32_whatever_the_network_computes_in(term):
+    own, target = (torch.randn(8, 64, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    target = own + 0.01 * target  # so near that bfloat16 would lose a tenth of it
+    with torch.autocast("cpu", torch.bfloat16):
+        found = term(own, target)
+    assert torch.equal(found, term(own, target))
+    assert term(own.bfloat16(), target.bfloat16()).dtype == torch.float32
+
+
 # Learners
 
 

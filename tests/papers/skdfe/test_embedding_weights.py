@@ -161,3 +161,7 @@ def test_tasks_that_differ_in_their_epochs_alone_are_tried_once(monkeypatch):
     longer = replace(TASK, training=replace(TASK.training, epochs=TASK.training.epochs + 5))
     embedding_weights.choose(skdfe.Settings(2, (TASK, longer), HOW))
     assert len(asked) == 1
+    asked.clear()
+    wider = replace(TASK, training=replace(TASK.training, frames=2 * TASK.training.frames))
+    embedding_weights.choose(skdfe.Settings(2, (TASK, wider), HOW))
+    assert asked == [TASK, wider]

@@ -18,6 +18,7 @@ from lib.pruners import calibration
 from lib.pruners.activations import Largest
 from lib.training.supervised import Training
 from tests.papers.stopping import StoppedAt
+from tests.papers.two_four import quantising
 
 EPOCHS = 2
 TRAINING = Training(EPOCHS, batch=16, learning_rate=0.1)
@@ -162,3 +163,14 @@ def test_inputs_are_pruned_in_one_session_alone_and_in_the_layers_whose_weights_
     assert not watched.seen["activations_twice"].masks
     dense, twice = watched.seen["dense_twice"].weights, watched.seen["activations_twice"].weights
     assert all(torch.equal(twice[name], weight) for name, weight in dense.items())
+
+
+def test_int8_is_calibrated_by_entropy_and_the_quantised_network_is_what_is_measured(
+    watched: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(vision, "load", lambda name: watched.data)
+    short = watched.configuration | {"training": watched.configuration["training"] | {"epochs": 1}}
+    with quantising.watched(experiment) as made:
+        experiment.run(short, Context())
+    assert [entry["methods"] for entry in made] == [{"entropy"}] * 2
+    assert all(entry["answers"] for entry in made)

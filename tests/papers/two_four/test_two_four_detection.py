@@ -14,6 +14,7 @@ from lib.papers.two_four.experiments import two_four_detection as experiment
 from lib.papers.two_four.experiments.two_phases import FineTuning
 from lib.papers.two_four.measures import fewer_canvases, precision
 from lib.training.supervised import Training
+from tests.papers.two_four.quantising import watched
 
 TASK = experiment.Task(
     data="digits",
@@ -118,3 +119,12 @@ def test_a_run_that_was_stopped_ends_with_the_same_rows(tmp_path, rows):
     pd.testing.assert_frame_equal(
         pd.DataFrame(experiment.run(CONFIGURATION, Context(folder=tmp_path))), pd.DataFrame(rows)
     )
+
+
+def test_int8_is_calibrated_as_its_name_says_and_the_quantised_network_is_what_is_measured():
+    with watched(experiment) as made:
+        rows = experiment.run(CONFIGURATION | {"canvases": (4,)}, Context())
+    named = [row["variant"] for row in rows if "int8" in row["variant"]]
+    assert [entry["methods"] for entry in made] == [{"max"} if name.endswith("max") else {"entropy"} for name in named]
+    assert len(named) == 4
+    assert all(entry["answers"] for entry in made)

@@ -17,6 +17,7 @@ from lib.papers.two_four.experiments import two_phases
 from lib.papers.two_four.experiments.two_phases import FineTuning, block_masks
 from lib.training.steps import StepTraining
 from tests.papers.stopping import StoppedAt
+from tests.papers.two_four.quantising import watched
 
 TASK = experiment.Task(
     data="grammar",
@@ -183,3 +184,10 @@ def test_kept_rows_that_were_altered_are_computed_again(tmp_path, capsys, damage
     assert two_phases.kept_rows(context, "second", 1, compare) == [{"accuracy": 71.25}]
     assert len(calls) == 2
     assert "second.rows is damaged" in capsys.readouterr().err
+
+
+def test_int8_is_calibrated_by_entropy_and_the_quantised_network_is_what_is_measured():
+    with watched(two_phases) as made:
+        rows = experiment.run(CONFIGURATION, Context())
+    assert len(made) == sum("int8" in row["variant"] for row in rows) > 0
+    assert all(entry["methods"] == {"entropy"} and entry["answers"] for entry in made)

@@ -5,11 +5,13 @@ import pytest
 
 from lib.companion.sweep.context import Context
 from lib.data.canvases import CanvasLayout
+from lib.papers.two_four.experiments import two_four_detection
 from lib.papers.two_four.experiments import two_four_masks as experiment
 from lib.papers.two_four.experiments.two_four_detection import Task
 from lib.papers.two_four.experiments.two_phases import FineTuning
 from lib.papers.two_four.measures import precision
 from lib.training.supervised import Training
+from tests.papers.two_four.quantising import watched
 
 TASK = Task(
     data="digits",
@@ -59,3 +61,12 @@ def test_a_measure_reads_the_precision_of_outlines(runs):
     ends = runs[(runs.phase == 2) & (runs.step == 4)].set_index("variant").mask_precision
     found = precision(runs, "sparse_second", "dense_second", "all", "mask_precision")
     assert found == {"digits/small_detector": {0: pytest.approx(ends["sparse_second"] - ends["dense_second"])}}
+
+
+def test_int8_is_calibrated_as_its_name_says_and_the_quantised_network_is_what_is_measured():
+    with watched(two_four_detection) as made:
+        rows = experiment.run(CONFIGURATION, Context())
+    named = [row["variant"] for row in rows if "int8" in row["variant"]]
+    assert [entry["methods"] for entry in made] == [{"max"} if name.endswith("max") else {"entropy"} for name in named]
+    assert len(named) == 4
+    assert all(entry["answers"] for entry in made)

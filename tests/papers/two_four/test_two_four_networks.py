@@ -15,6 +15,7 @@ from lib.papers.two_four.experiments import two_four_networks as experiment
 from lib.papers.two_four.experiments import two_four_workflow
 from lib.training.supervised import Training
 from tests.papers.stopping import StoppedAt
+from tests.papers.two_four.quantising import watched
 
 SETTINGS = experiment.Settings(
     (experiment.Task("digits", "small_vgg", 3, True, 2, Training(2, batch=64, learning_rate=0.1)),)
@@ -147,3 +148,10 @@ def test_what_is_left_is_a_share_of_the_magnitude_of_the_masked_layers_alone():
     whole = 320 + 2 * sum(range(320))
     assert experiment.magnitude_left(model, {"fc.weight": model.fc.weight > 0}) == 100 * sum(range(320)) / whole
     assert experiment.magnitude_left(model, {"fc.weight": model.fc.weight <= 320}) == 100
+
+
+def test_int8_is_calibrated_by_entropy_and_the_quantised_network_is_what_is_measured():
+    with watched(experiment) as made:
+        run(training=CONFIGURATION["training"] | {"epochs": 1})
+    assert [entry["methods"] for entry in made] == [{"entropy"}] * 3  # dense, sparse, sparse_permuted
+    assert all(entry["answers"] for entry in made)

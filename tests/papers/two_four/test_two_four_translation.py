@@ -11,6 +11,7 @@ from lib.papers.two_four.experiments import two_four_translation as experiment
 from lib.papers.two_four.measures import difference
 from lib.training.steps import StepTraining
 from tests.papers.stopping import StoppedAt
+from tests.papers.two_four.quantising import watched
 
 TASK = experiment.Task(
     data="numbers",
@@ -80,3 +81,12 @@ def test_difference_of_bleu_is_between_ends_of_sessions(runs):
     expected = ends["sparse"] - ends["dense_twice"]
     found = difference(runs, "sparse", "dense_twice", "bleu")
     assert found == {"numbers/small_transformer": {0: pytest.approx(expected)}}
+
+
+def test_int8_is_calibrated_as_its_name_says_and_the_quantised_network_is_what_is_measured():
+    with watched(experiment) as made:
+        rows = experiment.run(CONFIGURATION, Context())
+    named = [row["variant"] for row in rows if "int8" in row["variant"]]
+    assert named == ["dense_twice_int8", "sparse_int8", "sparse_int8_entropy"]
+    assert [entry["methods"] for entry in made] == [{"max"}, {"max"}, {"entropy"}]
+    assert all(entry["answers"] for entry in made)

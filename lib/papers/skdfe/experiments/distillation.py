@@ -34,8 +34,8 @@ class DistillationTraining:
         frames: length of a crop.
         learning_rate: of AdamW, the rate that half a cosine lowers to zero over all epochs, from the first on.
         warmup: epochs in which the rate is multiplied besides by a factor that rises linearly to 1, as in
-            `supervised.learning_rate`: a training that is all warm-up (the quick scale) has at most a quarter of
-            the rate.
+            `supervised.learning_rate`: in a training that is all warm-up (the quick scale) the rate reaches about a
+            quarter of its value.
         weight_decay: of AdamW.
         precision: "float32", or "bfloat16" for autocast.
     """
@@ -92,8 +92,8 @@ def label_loss(logits: Tensor, targets: Tensor, temperature: float = 1.0) -> Ten
     It is the Kullback-Leibler divergence but for the teacher's entropy, which gives the student no gradient. Above a
     temperature of 1 it is multiplied by the square of it, which keeps the size of gradients (Hinton et al. 2015).
     """
-    soft = (targets.detach() / temperature).softmax(1)
-    return temperature**2 * F.cross_entropy(logits / temperature, soft)
+    soft = (targets.detach().float() / temperature).softmax(1)  # bfloat16 would round the posteriors
+    return temperature**2 * F.cross_entropy(logits.float() / temperature, soft)
 
 
 def attention_map(hidden: Tensor) -> Tensor:
@@ -118,12 +118,12 @@ def feature_loss(maps: Sequence[Tensor], targets: Sequence[Tensor], form: str = 
 
 def embedding_mse(embedding: Tensor, target: Tensor) -> Tensor:
     """Return the mean squared distance of the embeddings (Wang et al. 2019). [N, size] twice -> scalar"""
-    return (embedding - target.detach()).square().sum(1).mean()
+    return (embedding.float() - target.detach().float()).square().sum(1).mean()
 
 
 def embedding_cosine(embedding: Tensor, target: Tensor) -> Tensor:
     """Return the mean of 1 - cosine of the embeddings (Wang et al. 2019). [N, size] twice -> scalar"""
-    return (1 - F.cosine_similarity(embedding, target.detach())).mean()
+    return (1 - F.cosine_similarity(embedding.float(), target.detach().float())).mean()
 
 
 class ClassifierOutputs(NamedTuple):
@@ -182,7 +182,7 @@ class SelfDistilled(nn.Module):
 
 
 class TeacherDistilled(nn.Module):
-    """A student learns from a pretrained teacher, which stays as it is."""
+    """A student learns from a pretrained teacher, which stays as it is: its parameters get no gradient from now on."""
 
     def __init__(self, student: Classifier, teacher: Classifier, weights: DistillationWeights):
         super().__init__()

@@ -110,7 +110,18 @@ def choose(
     if not tasks:
         raise BadInput("no task distils embeddings from a pretrained teacher: there is no weight to choose")
     # the trials have epochs of their own, so tasks that differ in theirs alone are one
-    once = {(task.data, task.network, task.teacher, task.width, task.teacher_width): task for task in tasks}
+    epochs = settings.validation.epochs
+    once = {
+        (
+            task.data,
+            task.network,
+            task.teacher,
+            task.width,
+            task.teacher_width,
+            replace(task.training, epochs=epochs),
+        ): task
+        for task in tasks
+    }
     tables = []
     for task in once.values():
         rows = []

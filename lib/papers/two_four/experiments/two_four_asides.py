@@ -116,7 +116,8 @@ def run(configuration: dict, context: Context) -> list[dict]:
 
     for variant, calibrated in (("int8", retrained), ("int8_early", dense)):
         amax = calibration.ranges(calibrated, examples.sample(seed=seed_of(seed, 2)))
-        variants.record(variant, retrained, [accuracy(calibration.quantised(retrained, amax), examples)], 2 * epochs)
+        small = calibration.quantised(retrained, amax)
+        variants.record(variant, retrained, [accuracy(small, examples, variants.settings.precision)], 2 * epochs)
 
     thin = masked_copy(dense, {})
     activations.prune(thin)

@@ -138,7 +138,8 @@ class FirstPhase:
 
     def record(self, variant: str, model: nn.Module, step: int, accuracy: float | None = None) -> None:
         """Add a row; there are no canvases in phase 1."""
-        accuracy = supervised.accuracy(model, self.examples) if accuracy is None else accuracy
+        if accuracy is None:
+            accuracy = supervised.accuracy(model, self.examples, self.settings.precision)
         row = {**self.key, "phase": 1, "variant": variant, "canvases": 0, "step": step}
         self.rows.append(row | {"accuracy": accuracy, "sparsity": pruners.sparsity(model)})
 

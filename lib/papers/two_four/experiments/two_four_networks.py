@@ -113,7 +113,8 @@ def run(configuration: dict, context: Context) -> list[dict]:
 
     def quantise(variant: str, model: nn.Module, epoch: int, left: float) -> None:
         small = calibration.simulated(model, examples.sample(seed=seed_of(seed, 2)))
-        variants.record(f"{variant}_int8", model, [accuracy(small, examples)], epoch, kept=left)
+        found = accuracy(small, examples, variants.settings.precision)  # as the others; what is quantised stays exact
+        variants.record(f"{variant}_int8", model, [found], epoch, kept=left)
 
     def workflow(model: nn.Module, suffix: str = "") -> None:
         masks = variants.prune(model)
