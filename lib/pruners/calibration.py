@@ -224,6 +224,8 @@ class Int8(nn.Module):
         fast = largest_sum <= EXACT[torch.float32] and weight.device.type == "cpu"
         if weight.dtype != (exact := torch.float32 if fast else torch.float64):
             self.layer.weight = nn.Parameter(weight.to(exact), requires_grad=False)
+            if self.layer.bias is not None:
+                self.layer.bias = _none(self.layer)
 
     def _rows(self, weight: Tensor) -> Tensor:
         """The weight as rows, one an output."""

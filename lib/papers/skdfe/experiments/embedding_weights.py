@@ -16,6 +16,7 @@ import argparse
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -110,18 +111,8 @@ def choose(
     if not tasks:
         raise BadInput("no task distils embeddings from a pretrained teacher: there is no weight to choose")
     # the trials have epochs of their own, so tasks that differ in theirs alone are one
-    epochs = settings.validation.epochs
-    once = {
-        (
-            task.data,
-            task.network,
-            task.teacher,
-            task.width,
-            task.teacher_width,
-            replace(task.training, epochs=epochs),
-        ): task
-        for task in tasks
-    }
+    epochs, same = settings.validation.epochs, attrgetter("data", "network", "teacher", "width", "teacher_width")
+    once = {(*same(task), replace(task.training, epochs=epochs)): task for task in tasks}
     tables = []
     for task in once.values():
         rows = []
