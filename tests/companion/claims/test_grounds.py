@@ -88,7 +88,7 @@ def test_a_ground_speaks_for_the_cell_of_its_name(tmp_path: Path):
     assert table.verdict[0] == "moot"
 
 
-def test_a_ground_speaks_for_the_cells_that_are_named_more_closely(tmp_path: Path):
+def test_a_ground_speaks_for_the_cells_that_are_named_more_closely():
     """What holds for an environment holds for each way to prune there, and says nothing of another environment."""
     one = Interval(1.0, 1.0, 1.0, seeds=3)
     grounds = Judged((Cell("a", one, DIFFERS), Cell("b", one, REPRODUCED)))
